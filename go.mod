@@ -1,0 +1,3 @@
+module github.com/semel-dev/semel
+
+go 1.26
