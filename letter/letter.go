@@ -1,0 +1,175 @@
+// Package letter is the life of parked messages: which transitions exist, what
+// a redelivery of a parked message means, and how a letter is named. The
+// functions are pure; package consumer and the operators' [Desk] apply them by
+// compare-and-set.
+package letter
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
+)
+
+// Event is what happens to a letter.
+type Event string
+
+// Events of the pipeline, then those of people.
+const (
+	Applied    Event = "applied"
+	Superseded Event = "superseded"
+	Repeated   Event = "duplicate" // the handler found the fact there already
+	Failed     Event = "failed"    // another attempt will follow
+	Died       Event = "died"
+
+	Replay  Event = "replay"
+	Discard Event = "discard"
+	Edit    Event = "edit"
+	Approve Event = "approve"
+)
+
+// TransitionError says that an event does not fit the letter's state.
+type TransitionError struct {
+	State store.State
+	Event Event
+}
+
+// Error names both.
+func (e *TransitionError) Error() string {
+	return fmt.Sprintf("a letter in state %s cannot be %s", e.State, past[e.Event])
+}
+
+var past = map[Event]string{
+	Applied: "applied", Superseded: "superseded", Repeated: "a duplicate", Failed: "retried",
+	Died: "dead", Replay: "replayed", Discard: "discarded", Edit: "edited", Approve: "approved",
+}
+
+// Next is the state machine. Its error is a *TransitionError.
+func Next(s store.State, e Event) (store.State, error) {
+	switch s {
+	case store.StateRetry, store.StateHeld:
+		switch e {
+		case Applied:
+			return store.StateApplied, nil
+		case Superseded:
+			return store.StateSuperseded, nil
+		case Repeated:
+			return store.StateDuplicate, nil
+		case Failed:
+			return store.StateRetry, nil
+		case Died:
+			return store.StateDead, nil
+		}
+	case store.StateDead, store.StateEdited, store.StateApproved:
+		switch e {
+		case Replay:
+			return store.StateRetry, nil
+		case Discard:
+			return store.StateDiscarded, nil
+		case Edit:
+			return store.StateEdited, nil
+		case Approve:
+			if s == store.StateEdited {
+				return store.StateApproved, nil
+			}
+		}
+	}
+	return s, &TransitionError{s, e}
+}
+
+// Of returns the event by which a letter that was taken up ends in v.
+func Of(v semel.Verdict) Event {
+	switch v {
+	case semel.Superseded:
+		return Superseded
+	case semel.Duplicate:
+		return Repeated
+	case semel.Parked:
+		return Failed
+	case semel.Dead:
+		return Died
+	}
+	return Applied
+}
+
+// Reaction is what to do with a redelivery of a message that has a letter, or
+// had one.
+type Reaction uint8
+
+const (
+	// Note: ack, count it as seen. A duplicate.
+	Note Reaction = iota
+	// Propose: keep the new content beside the letter. A conflict.
+	Propose
+	// Contest: a letter of its own that can only be discarded or reissued.
+	// A conflict.
+	Contest
+	// Again: a person gave it back: replay the letter as it is. A duplicate.
+	Again
+	// Revise: a person gave it back repaired: replay it with the new content.
+	Revise
+)
+
+// Redelivered is the table of design §6. same: the content is the letter's
+// (original or revised); returned: a person gave it back through the source;
+// replay: content that comes back repaired is replayed, not only proposed.
+func Redelivered(s store.State, same, returned, replay bool) Reaction {
+	_, err := Next(s, Replay)
+	switch {
+	case returned && err == nil && same:
+		return Again
+	case returned && err == nil && replay:
+		return Revise
+	case same:
+		return Note
+	case s.Open():
+		return Propose
+	}
+	return Contest
+}
+
+// Ref names the letter of a message: derived from the consumer and the id with
+// its content, or from the place where a message without id was found. Writing
+// a letter twice therefore meets itself.
+func Ref(consumer, id string, f store.Fingerprint, origin string) string {
+	h := sha256.New()
+	if id != "" {
+		fmt.Fprintf(h, "%q id %q %x", consumer, id, f)
+	} else {
+		fmt.Fprintf(h, "%q at %q", consumer, origin)
+	}
+	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:10]))
+}
+
+// MaxErrorBytes bounds the stored error chain and the stored stack, each.
+const MaxErrorBytes = 4096
+
+// Chain writes an error and what it wraps, outermost first, one a line,
+// leaving out links that only repeat the text of what they wrap.
+func Chain(err error) string {
+	var lines []string
+	for last := ""; err != nil; err = errors.Unwrap(err) {
+		if s := err.Error(); s != last {
+			lines = append(lines, s)
+			last = s
+		}
+	}
+	return Clip(strings.Join(lines, "\n"))
+}
+
+// Clip bounds s to MaxErrorBytes, at a character.
+func Clip(s string) string {
+	if len(s) <= MaxErrorBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxErrorBytes-len("…")], "") + "…"
+}
+
+// Recorded reports whether the inbox has a row that stands for the letter:
+// letters without id have none, and that of a conflict belongs to the message
+// it contests.
+func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
