@@ -95,17 +95,24 @@ type Owned interface{ Bind(Owner) }
 type Owner interface {
 	// Assigned is called before any delivery of these scopes. The answer
 	// says, for each, where to start reading: the first offset not decided.
+	// Stopped as an answer means: hand over nothing of this scope.
 	// After an error none of them is owned: the source gives them back, and
 	// if the error is semel.ClassFault it does not ask again by itself.
 	Assigned(ctx context.Context, a []Assignment) ([]semel.Offset, error)
 	// Revoked is called when scopes are about to be given up in good order
 	// (rebalance, end of a file). When it returns, everything of them that
-	// was handed over is settled or given up, and no settlement follows.
+	// was handed over is decided and its settlement has been passed to
+	// Settle, or it is given up; nothing of them is in a transaction. A
+	// settlement that is still on its way may then find the lease Stale.
 	Revoked(ctx context.Context, s []semel.Scope) error
 	// Lost is called when scopes are gone already. Nothing of them will be
 	// settled any more.
 	Lost(s []semel.Scope)
 }
+
+// Stopped is the answer to an assignment of a scope that must not be read
+// until a person has looked at it.
+var Stopped = semel.Offset{Hi: -1, Lo: -1}
 
 // Assignment is a scope that the source says is ours now.
 type Assignment struct {
@@ -144,6 +151,9 @@ type Capabilities struct {
 	Name string
 	// Traits say what positions and scopes can be relied on for.
 	Traits semel.Trait
+	// Ephemeral: scopes come and go by themselves (files), so a new one is
+	// read from its beginning and a name may return as another incarnation.
+	Ephemeral bool
 	// Count is how far Delivery.Count can be trusted.
 	Count semel.Trust
 	// Cumulative: settling a delivery settles all before it in its scope.
