@@ -131,7 +131,8 @@ type Fence struct {
 	Epoch int64
 	// Next is the first offset that is not decided.
 	Next semel.Offset
-	// Fresh: the row did not exist before this assignment.
+	// Fresh: the row did not exist before this assignment. With Epoch 0 it
+	// does not exist now either, because it was not to be created.
 	Fresh bool
 	// Clean: the previous owner left in good order. In a row read by
 	// Status: the scope has no owner.
@@ -145,9 +146,23 @@ type Fence struct {
 
 // Start is where to begin a scope that has no row yet.
 type Start struct {
-	Scope semel.Scope
-	At    semel.Offset
+	Scope  semel.Scope
+	At     semel.Offset
+	Create Create
 }
+
+// Create says whether an assignment may create a row. One that may not leaves
+// no trace: the next try finds the same situation, not a row at offset zero.
+type Create uint8
+
+const (
+	// CreateAlways: scopes come and go, a new one is ordinary.
+	CreateAlways Create = iota
+	// CreateFirst: only if no other incarnation of the name has a row.
+	CreateFirst
+	// CreateNever: the row must be there.
+	CreateNever
+)
 
 // Advance moves a scope from From to To under Epoch.
 type Advance struct {
