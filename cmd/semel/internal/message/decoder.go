@@ -1,0 +1,162 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/arbitrate"
+)
+
+// Defaults of Rules.
+const (
+	DefaultMaxBytes = 16 << 20
+	DefaultMaxDepth = 100
+)
+
+// Rules say how to read the messages of a pipeline.
+type Rules struct {
+	// ID is required; the others may be nil.
+	ID, Key, Type, Time, Filter *Expr
+	// Version and Tie feed the arbitration. VersionTime reads versions as
+	// times, otherwise as integers.
+	Version, Tie *Expr
+	VersionTime  bool
+	// Schema, if not nil, is what every body has to satisfy.
+	Schema *Schema
+	// MaxBytes and MaxDepth bound a body. 0 means the default.
+	MaxBytes int64
+	MaxDepth int
+	// KeepMeta keeps $meta with the message, for a handler that asks for it.
+	KeepMeta bool
+}
+
+// Decoder is a broker.Decoder made of expressions. It is not safe for
+// concurrent use.
+type Decoder struct {
+	rules Rules
+	view  *view
+}
+
+// NewDecoder returns a decoder.
+func NewDecoder(r Rules) *Decoder {
+	if r.MaxBytes == 0 {
+		r.MaxBytes = DefaultMaxBytes
+	}
+	if r.MaxDepth == 0 {
+		r.MaxDepth = DefaultMaxDepth
+	}
+	p := newPlan(r.MaxDepth, r.ID, r.Key, r.Type, r.Time, r.Filter, r.Version, r.Tie)
+	p.body = p.body || r.Schema != nil
+	return &Decoder{r, p.view()}
+}
+
+// Decode fills in id, key, type, time and version. The id comes first, so that
+// a message which is refused for another reason is still known by its id; the
+// filter comes before everything that only wanted messages have to satisfy.
+func (d *Decoder) Decode(m *semel.Delivery) error {
+	if n := int64(len(m.Body)); n > d.rules.MaxBytes {
+		return semel.Invalidf("the body has %d bytes: at most %d are allowed (message.max_bytes)", n, d.rules.MaxBytes)
+	}
+	if d.rules.KeepMeta {
+		keep(m)
+	}
+	if err := d.view.open(m.Body, metaOfDelivery(m)); err != nil {
+		return semel.Invalid(err)
+	}
+	for _, step := range [...]func(*semel.Delivery) error{d.id, d.filter, d.schema, d.key, d.labels, d.version} {
+		if err := step(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Decoder) id(m *semel.Delivery) error { return read(d.view, d.rules.ID, &m.ID, name) }
+
+func (d *Decoder) filter(*semel.Delivery) error {
+	if d.rules.Filter == nil {
+		return nil
+	}
+	v, err := d.view.eval(d.rules.Filter)
+	if err != nil {
+		return explain(d.rules.Filter, err)
+	}
+	if !wanted(v) {
+		return semel.ErrFiltered
+	}
+	return nil
+}
+
+func (d *Decoder) schema(*semel.Delivery) error {
+	if d.rules.Schema == nil {
+		return nil
+	}
+	tree, err := d.view.json()
+	if err != nil {
+		return semel.Invalid(err)
+	}
+	return d.rules.Schema.check(tree)
+}
+
+func (d *Decoder) key(m *semel.Delivery) error { return read(d.view, d.rules.Key, &m.Key, name) }
+
+func (d *Decoder) labels(m *semel.Delivery) error {
+	return errors.Join(
+		read(d.view, d.rules.Type, &m.Type, label),
+		read(d.view, d.rules.Time, &m.Time, when))
+}
+
+// version leaves it unset where the expression gives null: the arbitration
+// has a policy for that.
+func (d *Decoder) version(m *semel.Delivery) error {
+	e := d.rules.Version
+	if e == nil {
+		return nil
+	}
+	v, err := d.view.eval(e)
+	if err != nil {
+		return explain(e, err)
+	}
+	if v == nil {
+		return nil
+	}
+	parse, want := arbitrate.ParseInteger, "an integer of at most 64 bits"
+	if d.rules.VersionTime {
+		parse, want = arbitrate.ParseTime, "a time with a zone (RFC 3339) nor a number since 1970"
+	}
+	if m.Version, err = version(v, parse, want); err != nil {
+		return explain(e, err)
+	}
+	return read(d.view, d.rules.Tie, &m.Version.Tie, tie)
+}
+
+// read evaluates e, if there is one, and stores what parse makes of it.
+func read[T any](v *view, e *Expr, to *T, parse func(any) (T, error)) error {
+	if e == nil {
+		return nil
+	}
+	x, err := v.eval(e)
+	if err == nil {
+		*to, err = parse(x)
+	}
+	if err != nil {
+		return explain(e, err)
+	}
+	return nil
+}
+
+// Describe says in a few words how messages are read, for --check.
+func (r Rules) Describe() string {
+	s := "id " + r.ID.Text
+	if r.Key != nil {
+		s += ", key " + r.Key.Text
+	}
+	if r.Version != nil {
+		s += ", version " + r.Version.Text
+	}
+	if r.Schema != nil {
+		s += fmt.Sprintf(", schema %s", r.Schema.path)
+	}
+	return s
+}
