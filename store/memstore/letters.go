@@ -1,0 +1,248 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
+)
+
+// letterRow is replaced, never changed.
+type letterRow struct {
+	store.Letter
+	attempts  []store.Attempt
+	revisions []store.Revision
+}
+
+// copyMessage makes a message outlive its delivery.
+func copyMessage(m semel.Message) semel.Message {
+	m.Body = bytes.Clone(m.Body)
+	m.Header = slices.Clone(m.Header)
+	for i := range m.Header {
+		m.Header[i].Value = bytes.Clone(m.Header[i].Value)
+	}
+	return m
+}
+
+// view is what a reader gets of a letter.
+func view(row *letterRow, bodies bool) store.Letter {
+	l := row.Letter
+	if bodies {
+		l.Message = copyMessage(l.Message)
+	} else {
+		l.Message.Body, l.Message.Header = nil, nil
+	}
+	return l
+}
+
+// Any implements store.Letters.
+func (s *Store) Any(ctx context.Context, tx *Tx, consumer string) (bool, error) {
+	if err := tx.enter(ctx, OpAny); err != nil {
+		return false, err
+	}
+	n, _ := s.lettered.get(consumer)
+	return n > 0, nil
+}
+
+// Find implements store.Letters.
+func (s *Store) Find(ctx context.Context, tx *Tx, consumer string, ids, refs []string, out []store.Letter) ([]store.Letter, error) {
+	if err := tx.enter(ctx, OpFind); err != nil {
+		return out, err
+	}
+	first := len(out)
+	found := func(ref string) bool {
+		return slices.ContainsFunc(out[first:], func(l store.Letter) bool { return l.Ref == ref })
+	}
+	for _, id := range ids {
+		same, _ := s.byID.get(key{consumer, id})
+		for _, ref := range same {
+			row, _ := s.letters.get(key{consumer, ref})
+			out = append(out, view(row, false))
+		}
+	}
+	for _, ref := range refs {
+		if row, ok := s.letters.get(key{consumer, ref}); ok && !found(ref) {
+			out = append(out, view(row, false))
+		}
+	}
+	return out, nil
+}
+
+// Park implements store.Letters. A new letter has version 1.
+func (s *Store) Park(ctx context.Context, tx *Tx, p []store.Parking, exists []int) ([]int, error) {
+	if err := tx.enter(ctx, OpPark); err != nil {
+		return exists, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i, park := range p {
+		old, ok := s.letters.get(key{park.Consumer, park.Ref})
+		if ok && !forgotten(old.State) {
+			exists = append(exists, i)
+			continue
+		}
+		row := &letterRow{Letter: park.Letter}
+		row.Message = copyMessage(park.Message)
+		row.Version, row.Created, row.Updated, row.Due = 1, now, now, time.Time{}
+		if ok {
+			row.Version = old.Version + 1
+		}
+		if row.State == store.StateRetry {
+			row.Due = now.Add(park.Delay)
+		}
+		row.attempt(park.Attempt, now)
+		s.put(old, row)
+	}
+	return exists, nil
+}
+
+// forgotten reports whether a letter in this state gives way to a new one: its
+// message comes again only after the inbox has forgotten it.
+func forgotten(st store.State) bool {
+	return st == store.StateApplied || st == store.StateSuperseded || st == store.StateDuplicate
+}
+
+func (r *letterRow) attempt(a store.Attempt, now time.Time) {
+	if a.N == 0 {
+		return
+	}
+	if a.At.IsZero() {
+		a.At = now
+	}
+	r.attempts = append(slices.Clip(r.attempts), a)
+}
+
+// Move implements store.Letters.
+func (s *Store) Move(ctx context.Context, tx *Tx, consumer string, m []store.Move, missed []int) ([]int, error) {
+	if err := tx.enter(ctx, OpMove); err != nil {
+		return missed, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i := range m {
+		old, ok := s.letters.get(key{consumer, m[i].Ref})
+		if !ok || old.Version != m[i].Version {
+			missed = append(missed, i)
+			continue
+		}
+		row := *old
+		row.move(&m[i], now)
+		s.put(old, &row)
+	}
+	return missed, nil
+}
+
+func (r *letterRow) move(m *store.Move, now time.Time) {
+	r.State, r.Number, r.Updated, r.Due = m.To, m.Number, now, time.Time{}
+	r.Version++
+	if m.To == store.StateRetry {
+		r.Due = now.Add(m.Delay)
+	}
+	if m.Attempt.N != 0 {
+		r.Class, r.Reason, r.Attempts = m.Class, m.Reason, m.Attempts
+		r.Error, r.Stack = m.Attempt.Error, m.Attempt.Stack
+		r.attempt(m.Attempt, now)
+	}
+	if m.By != "" {
+		r.By, r.Note = m.By, m.Note
+	}
+	if m.Revised != nil {
+		r.Message, r.Fingerprint = copyMessage(m.Revised.Message), m.Revised.Fingerprint
+	}
+}
+
+// put writes a letter and keeps the indexes; old is what it replaces.
+func (s *Store) put(old, row *letterRow) {
+	k := key{row.Consumer, row.Ref}
+	s.letters.set(k, row)
+	if old == nil {
+		s.lettersOf(row.Consumer, 1)
+	}
+	if old == nil || old.Message.ID != row.Message.ID {
+		if old != nil {
+			s.unindex(old)
+		}
+		s.index(row)
+	}
+	_, was := s.waiting.get(k)
+	switch is := waits(row); {
+	case is && !was:
+		s.waiting.set(k, struct{}{})
+	case was && !is:
+		s.waiting.del(k)
+	}
+}
+
+// lettersOf counts the letters of a consumer.
+func (s *Store) lettersOf(consumer string, n int64) {
+	have, _ := s.lettered.get(consumer)
+	s.lettered.set(consumer, have+n)
+}
+
+// waits reports whether Due has to look at the letter: it may run, or keeps
+// others of its key from it.
+func waits(row *letterRow) bool {
+	return row.State == store.StateRetry || row.State == store.StateHeld || row.State.Open() && row.Number > 0
+}
+
+func (s *Store) index(row *letterRow) {
+	if row.Message.ID == "" {
+		return
+	}
+	k := key{row.Consumer, row.Message.ID}
+	refs, _ := s.byID.get(k)
+	s.byID.set(k, append(slices.Clip(refs), row.Ref))
+}
+
+func (s *Store) unindex(row *letterRow) {
+	if row.Message.ID == "" {
+		return
+	}
+	k := key{row.Consumer, row.Message.ID}
+	refs, _ := s.byID.get(k)
+	rest := slices.DeleteFunc(slices.Clone(refs), func(ref string) bool { return ref == row.Ref })
+	if len(rest) == 0 {
+		s.byID.del(k)
+	} else {
+		s.byID.set(k, rest)
+	}
+}
+
+// Note implements store.Letters.
+func (s *Store) Note(ctx context.Context, tx *Tx, consumer string, seen []string, r []store.Revision) error {
+	if err := tx.enter(ctx, OpNote); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range seen {
+		if old, ok := s.letters.get(key{consumer, ref}); ok {
+			row := *old
+			row.Seen++
+			s.put(old, &row)
+		}
+	}
+	for i := range r {
+		if old, ok := s.letters.get(key{consumer, r[i].Ref}); ok && !old.proposed(r[i].Fingerprint) {
+			row := *old
+			row.propose(r[i])
+			s.put(old, &row)
+		}
+	}
+	return nil
+}
+
+func (r *letterRow) proposed(f store.Fingerprint) bool {
+	return slices.ContainsFunc(r.revisions, func(v store.Revision) bool { return v.Fingerprint == f })
+}
+
+func (r *letterRow) propose(v store.Revision) {
+	v.N, v.At, v.Message = len(r.revisions)+1, time.Now(), copyMessage(v.Message)
+	r.revisions = append(slices.Clip(r.revisions), v)
+	r.Proposed++
+}
