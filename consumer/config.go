@@ -12,7 +12,6 @@ import (
 	"github.com/semel-dev/semel/broker"
 	"github.com/semel-dev/semel/inbox"
 	"github.com/semel-dev/semel/retry"
-	"github.com/semel-dev/semel/store"
 )
 
 // Order says what happens to later messages of a key while one is parked.
@@ -166,14 +165,18 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// fit checks the configuration against source and store.
-func (c Config) fit(b broker.Capabilities, s store.Capabilities) error {
+// fit checks the configuration against the source.
+func (c Config) fit(src broker.Receiver) error {
 	var errs []error
+	b := src.Capabilities()
 	if err := inbox.Fit(c.Inbox, b.Traits); err != nil {
 		errs = append(errs, fmt.Errorf("source %s: %w", b.Name, err))
 	}
+	if _, ok := src.(broker.Owned); b.Traits.Has(semel.ExclusiveScope) && !ok {
+		errs = append(errs, fmt.Errorf("source %s claims exclusive scopes and does not tell who owns them", b.Name))
+	}
 	if c.Order == OrderKey && !b.Traits.Has(semel.ExclusiveScope) {
-		errs = append(errs, fmt.Errorf("order by key needs a source with exclusive scopes; %s has %s: two workers could hold messages of one key at the same time", b.Name, b.Traits))
+		errs = append(errs, fmt.Errorf("order by key needs a source with exclusive scopes, and %s has %s: two workers could hold messages of one key at the same time", b.Name, b.Traits))
 	}
 	if c.Inbox.Facts().Remembers {
 		errs = append(errs, c.fitRetention(b))

@@ -147,12 +147,16 @@ type Revision struct {
 
 // Letters keeps parked messages, one row per (consumer, ref).
 type Letters[Tx any] interface {
+	// Any reports whether the consumer has letters at all, cheaply: most
+	// batches need to know no more.
+	Any(ctx context.Context, tx Tx, consumer string) (bool, error)
 	// Find appends the letters of the given message ids and refs, open and
-	// closed, without bodies, locked. A consumer without letters costs one
-	// cheap statement. ids is sorted.
+	// closed, without bodies, locked. Both lists are sorted.
 	Find(ctx context.Context, tx Tx, consumer string, ids, refs []string, out []Letter) ([]Letter, error)
-	// Park writes new letters and appends to exists the indexes of those
-	// whose ref is there already; these are left as they are.
+	// Park writes letters. One whose ref is there already is left as it is,
+	// and its index appended to exists; but a letter closed as applied,
+	// superseded or duplicate gives way to the new one, with its version
+	// counted on, since the inbox has forgotten that message.
 	Park(ctx context.Context, tx Tx, p []Parking, exists []int) ([]int, error)
 	// Move makes transitions and appends to missed the indexes of those whose
 	// letter is not at the given version.

@@ -1,0 +1,429 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/arbitrate"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/store"
+)
+
+// The admission of a batch, in lock order: holds by key, inbox and letters by
+// id, versions by key. Rows are written with the verdict that is expected;
+// correct() amends the few that came out otherwise, before the commit.
+
+// hold locks the hold rows of all keys of the batch.
+func (b *batch[Tx]) hold(ctx context.Context) error {
+	if b.c.cfg.Order != OrderKey {
+		return nil
+	}
+	b.collectKeys(func(it *item) bool { return true })
+	if len(b.keys) == 0 {
+		return nil
+	}
+	rows, err := b.c.store.Lock(ctx, b.tx, b.c.cfg.Name, b.keys, nil)
+	for i := range rows {
+		b.holds[rows[i].Key] = &rows[i]
+	}
+	return err
+}
+
+// collectKeys fills b.keys with the keys of the items that want it, sorted,
+// without repeats.
+func (b *batch[Tx]) collectKeys(want func(*item) bool) {
+	b.keys = b.keys[:0]
+	for i := range b.items {
+		if it := &b.items[i]; it.d.Key != "" && it.verdict == semel.Undecided && want(it) {
+			b.keys = append(b.keys, it.d.Key)
+		}
+	}
+	slices.Sort(b.keys)
+	b.keys = slices.Compact(b.keys)
+}
+
+// claim inserts the inbox rows of deliveries, which says at once which of them
+// were decided before.
+func (b *batch[Tx]) claim(ctx context.Context) error {
+	if !b.c.recorded {
+		return nil
+	}
+	b.sortByID()
+	for _, i := range b.order {
+		it := &b.items[i]
+		if n := len(b.owner); n > 0 && b.items[b.owner[n-1]].d.ID == it.d.ID {
+			b.repeated(it, b.items[b.owner[n-1]].print)
+			continue
+		}
+		b.records = append(b.records, b.record(it, it.expected()))
+		b.owner = append(b.owner, i)
+	}
+	if len(b.records) == 0 {
+		return nil
+	}
+	var err error
+	b.prior, err = b.dedup.Claim(ctx, b.tx, b.records, b.prior)
+	return err
+}
+
+// expected is the verdict that a claim is written with.
+func (it *item) expected() semel.Verdict {
+	switch it.fate {
+	case filter:
+		return semel.Filtered
+	case park:
+		return semel.Parked
+	}
+	return semel.Applied
+}
+
+func (b *batch[Tx]) record(it *item, v semel.Verdict) store.Record {
+	return store.Record{
+		ID: it.d.ID, Fingerprint: it.print, Verdict: v,
+		Bucket: store.Bucket(it.d.Time), Hash: store.Hash(b.c.cfg.Name, it.d.ID),
+	}
+}
+
+// sortByID orders the deliveries that have an identity to claim.
+func (b *batch[Tx]) sortByID() {
+	b.order = b.order[:0]
+	for i := range b.items {
+		it := &b.items[i]
+		if it.letter == nil && it.d.ID != "" && it.verdict == semel.Undecided {
+			b.order = append(b.order, i)
+		}
+	}
+	slices.SortFunc(b.order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(b.items[x].d.ID, b.items[y].d.ID), cmp.Compare(x, y))
+	})
+}
+
+// repeated decides an item whose id is known.
+func (b *batch[Tx]) repeated(it *item, known store.Fingerprint) {
+	it.known = true
+	if b.c.same(it.print, known) {
+		it.verdict = semel.Duplicate
+		return
+	}
+	b.contest(it)
+}
+
+// contest makes a letter of a message whose id is known with other content.
+func (b *batch[Tx]) contest(it *item) {
+	it.verdict, it.class, it.why, it.due = semel.Conflict, store.Business, "conflict", 0
+	it.err = cmp.Or(it.err, error(&semel.Error{Stage: "admit", Message: it.name(), Err: errors.New("the id is known with other content"), Hint: "discard it, or publish it again under an id of its own"}))
+	it.state = store.StateDead
+}
+
+// take moves the letters of the batch to the state they will have if all goes
+// well. Letters that someone else moved meanwhile drop out.
+func (b *batch[Tx]) take(ctx context.Context) error {
+	var moves []store.Move
+	var mover []int
+	for i := range b.items {
+		if it := &b.items[i]; it.letter != nil {
+			moves, mover = append(moves, b.c.move(it, it.takenTo())), append(mover, i)
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	missed, err := b.c.store.Move(ctx, b.tx, b.c.cfg.Name, moves, nil)
+	for _, m := range missed {
+		b.items[mover[m]].verdict = semel.Dropped
+	}
+	fault.Hit(fault.Retaken)
+	return err
+}
+
+// takenTo is the verdict a letter is taken up with.
+func (it *item) takenTo() semel.Verdict {
+	switch {
+	case it.fate == park && it.dead:
+		return semel.Dead
+	case it.fate == park:
+		return semel.Parked
+	}
+	return semel.Applied
+}
+
+// comeBack deals with messages that people gave back through the source: the
+// letter is replayed, as it is or with the new content, or keeps the new
+// content as a proposal. What is not that any more is an ordinary delivery.
+func (b *batch[Tx]) comeBack(ctx context.Context) error {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.d.Returns == "" || it.verdict != semel.Undecided {
+			continue
+		}
+		found, err := b.c.store.Find(ctx, b.tx, b.c.cfg.Name, nil, []string{it.d.Returns}, nil)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 || found[0].Message.ID != "" && found[0].Message.ID != it.d.ID {
+			continue
+		}
+		if err := b.giveBack(ctx, it, &found[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) error {
+	same := l.Ref == b.c.ref(it) || b.c.same(it.print, l.Fingerprint)
+	var revised *store.Revised
+	switch letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised) {
+	case letter.Again:
+	case letter.Propose:
+		b.propose(it, l)
+		return nil
+	case letter.Revise:
+		if it.fate == park { // still not decodable: replaying it would not help
+			b.propose(it, l)
+			return nil
+		}
+		revised = &store.Revised{Message: it.d.Message, Fingerprint: it.print}
+	default:
+		return nil
+	}
+	if revised != nil && l.Message.ID == "" {
+		if err := b.identify(ctx, it); err != nil || it.known {
+			return err
+		}
+	}
+	it.known, it.ref, it.verdict = true, l.Ref, semel.Parked
+	b.moves = append(b.moves, store.Move{
+		Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
+		By: "source", Note: "returned through the source", Revised: revised,
+	})
+	return nil
+}
+
+// identify claims the id that a repaired message has now, for its letter.
+func (b *batch[Tx]) identify(ctx context.Context, it *item) error {
+	r := b.record(it, semel.Parked)
+	prior, err := b.dedup.Claim(ctx, b.tx, []store.Record{r}, nil)
+	if err != nil {
+		return err
+	}
+	if len(prior) > 0 {
+		b.repeated(it, prior[0].Fingerprint)
+		return nil
+	}
+	b.ledger.record(r, 1)
+	return nil
+}
+
+func (b *batch[Tx]) propose(it *item, l *store.Letter) {
+	it.known, it.ref, it.verdict = true, l.Ref, semel.Conflict
+	b.seen = append(b.seen, l.Ref)
+	b.proposed = append(b.proposed, store.Revision{
+		Ref: l.Ref, By: "source", Note: "resent by the source", Message: it.d.Message, Fingerprint: it.print,
+	})
+}
+
+// find reads the letters that matter: those of messages that the inbox says
+// are parked, or, where no inbox row would tell, of every id; and those of
+// messages without id.
+func (b *batch[Tx]) find(ctx context.Context) error {
+	var ids, refs []string
+	for _, p := range b.prior {
+		if p.Verdict == semel.Parked || p.Verdict == semel.Discarded {
+			ids = append(ids, p.ID)
+		}
+	}
+	any, err := b.c.store.Any(ctx, b.tx, b.c.cfg.Name)
+	if err != nil || !any {
+		return err
+	}
+	for i := range b.items {
+		switch it := &b.items[i]; {
+		case it.letter != nil || it.verdict != semel.Undecided:
+		case it.d.ID == "":
+			refs = append(refs, b.c.ref(it))
+		case !b.c.recorded:
+			ids = append(ids, it.d.ID)
+		}
+	}
+	if len(ids)+len(refs) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	slices.Sort(refs)
+	b.letters, err = b.c.store.Find(ctx, b.tx, b.c.cfg.Name, slices.Compact(ids), slices.Compact(refs), b.letters)
+	return err
+}
+
+// letterOf returns the letter that stands for the item: its own by reference,
+// or that of its id.
+func (b *batch[Tx]) letterOf(it *item) *store.Letter {
+	var of *store.Letter
+	ref := b.c.ref(it)
+	for i := range b.letters {
+		l := &b.letters[i]
+		if l.Ref == ref {
+			return l
+		}
+		if it.d.ID != "" && l.Message.ID == it.d.ID && !l.Conflict {
+			of = l
+		}
+	}
+	return of
+}
+
+// settlePrior decides what was decided before.
+func (b *batch[Tx]) settlePrior(context.Context) error {
+	for _, p := range b.prior {
+		it := &b.items[b.owner[p.I]]
+		if p.Verdict == semel.Parked || p.Verdict == semel.Discarded {
+			if l := b.letterOf(it); l != nil {
+				b.react(it, l, b.c.same(it.print, p.Fingerprint))
+				continue
+			}
+		}
+		b.repeated(it, p.Fingerprint)
+	}
+	if len(b.letters) > 0 {
+		b.settleLetters()
+	}
+	return nil
+}
+
+// settleLetters meets items that no inbox row told about with their letters.
+func (b *batch[Tx]) settleLetters() {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.letter != nil || it.verdict != semel.Undecided || b.c.recorded && it.d.ID != "" {
+			continue
+		}
+		if l := b.letterOf(it); l != nil {
+			b.react(it, l, false)
+		}
+	}
+}
+
+// react applies the redelivery table.
+func (b *batch[Tx]) react(it *item, l *store.Letter, same bool) {
+	it.known, it.ref = true, l.Ref
+	it.reject = l.State == store.StateDead
+	same = same || l.Ref == b.c.ref(it) || b.c.same(it.print, l.Fingerprint)
+	switch letter.Redelivered(l.State, same, false, false) {
+	case letter.Note:
+		it.verdict = semel.Duplicate
+		b.seen = append(b.seen, l.Ref)
+	case letter.Propose:
+		b.propose(it, l)
+	default:
+		b.contest(it)
+	}
+}
+
+// arbitrate rules on the versions of what is left.
+func (b *batch[Tx]) arbitrate(ctx context.Context) error {
+	if !b.c.cfg.Arbitrate.On {
+		return nil
+	}
+	b.collectKeys(func(it *item) bool { return it.fate == run })
+	if len(b.keys) == 0 {
+		return nil
+	}
+	var err error
+	if b.current, err = b.c.store.Versions(ctx, b.tx, b.c.cfg.Name, b.keys, b.current); err != nil {
+		return err
+	}
+	for i := range b.current {
+		b.versions[b.current[i].Key] = &versioned{Versioned: b.current[i]}
+	}
+	for i := range b.items {
+		it := &b.items[i]
+		if it.verdict == semel.Undecided && it.fate == run && !b.waits(it) {
+			b.rule(i)
+		}
+	}
+	for _, key := range b.keys {
+		if v := b.versions[key]; v != nil && v.changed {
+			b.newest = append(b.newest, v.Versioned)
+		}
+	}
+	return nil
+}
+
+// versioned is the newest version of a key as the batch goes on.
+type versioned struct {
+	store.Versioned
+	changed bool
+	by      int // the item of this batch that set it
+}
+
+func (b *batch[Tx]) rule(i int) {
+	it := &b.items[i]
+	if !it.d.Version.Set {
+		b.unversioned(it)
+		return
+	}
+	mine := store.Versioned{Key: it.d.Key, Version: it.d.Version, ID: it.d.ID, Fingerprint: it.print}
+	v := b.versions[it.d.Key]
+	known := v != nil
+	if !known {
+		v = &versioned{}
+	}
+	switch r := arbitrate.Rule(v.Versioned, known, mine); r {
+	case arbitrate.Older, arbitrate.Same:
+		it.verdict = semel.Superseded
+	case arbitrate.TieLost:
+		b.ties++
+		it.verdict = semel.Superseded
+	case arbitrate.TieOpen:
+		b.refuse(it, "tie", errors.New("another message about the key has the same version and other content, and nothing decides between them"), "state a tie expression, or discard one of them")
+	default:
+		if r == arbitrate.TieWon {
+			b.ties++
+		}
+		if b.c.cfg.Arbitrate.Latest && v.changed {
+			b.items[v.by].verdict = semel.Superseded
+		}
+		*v = versioned{mine, true, i}
+		b.versions[it.d.Key] = v
+	}
+}
+
+func (b *batch[Tx]) unversioned(it *item) {
+	switch b.c.cfg.Arbitrate.Missing {
+	case arbitrate.MissingSuperseded:
+		it.verdict = semel.Superseded
+	case arbitrate.MissingDead:
+		b.refuse(it, "no version", errors.New("the message has no version, so it cannot be ordered"), "repair and replay it, or say what missing versions mean")
+	}
+}
+
+// refuse buries a message that admission cannot accept.
+func (b *batch[Tx]) refuse(it *item, why string, err error, hint string) {
+	it.class, it.why, it.due = store.Business, why, 0
+	it.err = &semel.Error{Stage: "admit", Message: it.name(), Err: err, Hint: hint}
+	it.verdict, it.state = semel.Dead, store.StateDead
+}
+
+// waits reports whether the item has to queue behind its key.
+func (b *batch[Tx]) waits(it *item) bool {
+	if b.c.cfg.Order != OrderKey || it.letter != nil || it.d.Key == "" {
+		return false
+	}
+	h := b.holds[it.d.Key]
+	return h != nil && h.Size > 0
+}
+
+// same compares contents as far as the configuration wants it.
+func (c *Consumer[Tx]) same(a, b store.Fingerprint) bool { return a == b || c.cfg.TrustID }
+
+// ref is the reference of the item's own letter.
+func (c *Consumer[Tx]) ref(it *item) string {
+	if it.letter != nil {
+		return it.letter.Ref
+	}
+	return letter.Ref(c.cfg.Name, it.d.ID, it.print, it.d.Origin())
+}

@@ -1,0 +1,306 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/inbox"
+	"github.com/semel-dev/semel/store"
+)
+
+// failure is an error that concerns one message of a batch.
+type failure struct {
+	i   int
+	err error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// lostError says that fences did not advance: the scopes have another owner.
+type lostError struct{ scopes []*scope }
+
+func (*lostError) Error() string { return "the fence of a scope did not advance" }
+
+// opaqueError is the error of a set-based handler that names no message.
+type opaqueError struct{ error }
+
+func (e opaqueError) Unwrap() error { return e.error }
+
+// fullError says that a key has as many held letters as it may.
+type fullError struct {
+	key string
+	n   int64
+}
+
+func (e *fullError) Error() string {
+	return fmt.Sprintf("%d messages are held behind key %q", e.n, e.key)
+}
+
+// batch is one transaction over items, and its scratch space. The admission
+// steps are in admit.go, in lock order; each either decides an item or leaves
+// it to the next.
+type batch[Tx any] struct {
+	c     *Consumer[Tx]
+	dedup inbox.Dedup[Tx]
+	items []item
+	tx    Tx
+
+	order    []int // items by (id, index)
+	advances []store.Advance
+	moved    []*scope // of advances, same order
+	records  []store.Record
+	owner    []int // of records: the item that claimed
+	prior    []store.Prior
+	amends   []store.Record
+	letters  []store.Letter
+	parks    []store.Parking
+	parked   []int // of parks: the item
+	moves    []store.Move
+	seen     []string
+	proposed []store.Revision
+	keys     []string
+	holds    map[string]*store.Hold
+	current  []store.Versioned
+	versions map[string]*versioned
+	newest   []store.Versioned
+	suspects []store.Suspect
+	ledger   ledger
+	ties     int64
+	hooks    hooks
+	handled  time.Duration
+	messages []semel.Message // for set-based handlers
+	targets  []int           // of messages: the item
+}
+
+// run does everything between BEGIN and COMMIT. It may be called again for the
+// same items after a rollback.
+func (b *batch[Tx]) run(ctx context.Context, tx Tx) error {
+	b.tx = tx
+	b.reset()
+	steps := [...]func(context.Context) error{
+		b.fence, b.hold, b.take, b.comeBack, b.claim, b.find, b.settlePrior, b.arbitrate, b.write, b.handle, b.correct,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch[Tx]) reset() {
+	for i := range b.items {
+		b.items[i].reset()
+	}
+	b.advances, b.moved, b.records, b.owner, b.prior = b.advances[:0], b.moved[:0], b.records[:0], b.owner[:0], b.prior[:0]
+	b.amends, b.letters, b.parks, b.parked, b.moves = b.amends[:0], b.letters[:0], b.parks[:0], b.parked[:0], b.moves[:0]
+	b.seen, b.proposed, b.keys, b.current, b.newest = b.seen[:0], b.proposed[:0], b.keys[:0], b.current[:0], b.newest[:0]
+	clear(b.holds)
+	clear(b.versions)
+	b.ledger.reset()
+	b.suspects, b.ties, b.handled, b.hooks.fns = b.suspects[:0], 0, 0, b.hooks.fns[:0]
+}
+
+// fence advances every scope of the batch, which checks and locks it as well:
+// the transaction that cannot advance has no right to write anything.
+func (b *batch[Tx]) fence(ctx context.Context) error {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.scope == nil {
+			continue
+		}
+		if it.d.Position.Compare(it.scope.next) < 0 {
+			it.verdict, it.known = semel.Duplicate, true // decided before
+			continue
+		}
+		b.advance(it)
+	}
+	if len(b.advances) > 0 {
+		if err := b.cross(ctx); err != nil {
+			return err
+		}
+	}
+	fault.Hit(fault.Opened)
+	return nil
+}
+
+func (b *batch[Tx]) cross(ctx context.Context) error {
+	b.sortAdvances()
+	lost, err := b.c.store.Advance(ctx, b.tx, b.c.cfg.Name, b.advances, nil)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	e := &lostError{}
+	for _, i := range lost {
+		e.scopes = append(e.scopes, b.moved[i])
+	}
+	return e
+}
+
+func (b *batch[Tx]) advance(it *item) {
+	for i := len(b.moved) - 1; i >= 0; i-- {
+		if b.moved[i] == it.scope {
+			if b.advances[i].To.Compare(it.d.Next) < 0 {
+				b.advances[i].To = it.d.Next
+			}
+			return
+		}
+	}
+	b.moved = append(b.moved, it.scope)
+	b.advances = append(b.advances, store.Advance{Scope: it.scope.Scope, Epoch: it.scope.epoch, From: it.scope.next, To: it.d.Next})
+}
+
+func (b *batch[Tx]) sortAdvances() {
+	slices.SortFunc(b.advances, func(x, y store.Advance) int { return x.Scope.Compare(y.Scope) })
+	slices.SortFunc(b.moved, func(x, y *scope) int { return x.Scope.Compare(y.Scope) })
+}
+
+// handle runs the handlers of what is still undecided.
+func (b *batch[Tx]) handle(ctx context.Context) error {
+	fault.Hit(fault.Admitted)
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, hooksKey{}, &b.hooks), b.c.cfg.HandlerTimeout)
+	defer cancel()
+	var err error
+	if b.c.work.each != nil {
+		err = b.handleEach(ctx)
+	} else {
+		err = b.handleBatch(ctx)
+	}
+	b.handled = time.Since(begin)
+	if err == nil {
+		fault.Hit(fault.Handled)
+	}
+	return err
+}
+
+func (b *batch[Tx]) handleEach(ctx context.Context) error {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.verdict != semel.Undecided {
+			continue
+		}
+		if b.c.deferred != nil {
+			b.c.deferred.Begin(b.tx, i)
+		}
+		if err := b.verdict(i, b.call(ctx, it)); err != nil {
+			return err
+		}
+	}
+	if b.c.deferred == nil {
+		return nil
+	}
+	return b.flush(ctx)
+}
+
+// flush sends what handlers queued; errors arrive here, in message order.
+func (b *batch[Tx]) flush(ctx context.Context) error {
+	var failed error
+	err := b.c.deferred.Flush(ctx, b.tx, func(i int, err error) bool {
+		if err == nil {
+			return true
+		}
+		failed = b.verdict(i, err)
+		return failed == nil
+	})
+	return cmp.Or(failed, err)
+}
+
+func (b *batch[Tx]) call(ctx context.Context, it *item) (err error) {
+	defer recovered(&err)
+	return b.c.work.each(ctx, b.tx, it.d.Message)
+}
+
+// recovered turns a panic into an error. A crash that a fault hook stages must
+// look like a death, so it goes through.
+func recovered(err *error) {
+	switch v := recover(); v.(type) {
+	case nil:
+	case fault.Crash:
+		panic(v)
+	default:
+		*err = &panicError{v, string(debug.Stack())}
+	}
+}
+
+// verdict books what a handler said about item i. Errors that are verdicts
+// decide it; all others end the transaction.
+func (b *batch[Tx]) verdict(i int, err error) error {
+	it := &b.items[i]
+	switch {
+	case err == nil:
+		it.verdict = semel.Applied
+	case errors.Is(err, semel.ErrDuplicate):
+		it.verdict = semel.Duplicate
+	case errors.Is(err, semel.ErrSuperseded):
+		it.verdict = semel.Superseded
+	default:
+		return &failure{i, err}
+	}
+	return nil
+}
+
+func (b *batch[Tx]) handleBatch(ctx context.Context) error {
+	b.messages, b.targets = b.messages[:0], b.targets[:0]
+	for i := range b.items {
+		if it := &b.items[i]; it.verdict == semel.Undecided {
+			b.messages, b.targets = append(b.messages, it.d.Message), append(b.targets, i)
+		}
+	}
+	if len(b.messages) == 0 {
+		return nil
+	}
+	if b.c.deferred != nil {
+		b.c.deferred.Begin(b.tx, b.targets[0])
+	}
+	err := b.callBatch(ctx)
+	if err == nil && b.c.deferred != nil {
+		flushed := b.c.deferred.Flush(ctx, b.tx, func(_ int, late error) bool {
+			err = late
+			return late == nil
+		})
+		err = cmp.Or(err, flushed)
+	}
+	return b.verdicts(err)
+}
+
+func (b *batch[Tx]) callBatch(ctx context.Context) (err error) {
+	defer recovered(&err)
+	return b.c.work.batch(ctx, b.tx, b.messages)
+}
+
+// verdicts spreads the joined error of a set-based handler.
+func (b *batch[Tx]) verdicts(err error) error {
+	var first *failure
+	named := semel.EachAt(err, func(j int, err error) {
+		if j < 0 || j >= len(b.targets) {
+			err, j = fmt.Errorf("the handler named message %d of %d: %w", j, len(b.targets), err), 0
+		}
+		var f *failure
+		if errors.As(b.verdict(b.targets[j], err), &f) && (first == nil || f.i < first.i) {
+			first = f
+		}
+	})
+	switch {
+	case first != nil:
+		return first
+	case err != nil && !named && len(b.targets) > 1:
+		return opaqueError{err}
+	case err != nil && !named:
+		return b.verdict(b.targets[0], err)
+	}
+	for _, i := range b.targets {
+		if b.items[i].verdict == semel.Undecided {
+			b.items[i].verdict = semel.Applied
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/store"
+)
+
+// fate is what the next transaction does with an item.
+type fate uint8
+
+const (
+	run    fate = iota // admit it and hand it to the handler
+	filter             // record that the pipeline does not want it
+	park               // write a letter
+)
+
+// item is a delivery, or a letter taken up again, on its way through a batch.
+// Everything under "this attempt" is reset when a transaction begins.
+type item struct {
+	d      *semel.Delivery
+	letter *store.Letter // nil for deliveries
+	scope  *scope        // nil for sources without exclusive scopes
+	print  store.Fingerprint
+	bytes  int64 // it holds in memory
+
+	fate  fate
+	due   time.Duration // of a parked item that will be retried
+	dead  bool          // a parked item that will not
+	class store.Class
+	why   string // reason of a parked item, a short stable word
+	err   error  // what failed last, or what makes it invalid
+
+	attempts int  // failed attempts, all processes
+	stale    int  // optimistic misses in a row
+	breaks   int  // times it alone broke a connection that works
+	alone    bool // its next attempt is a batch of its own
+
+	suspect *store.Suspect // not nil: run in careful mode
+
+	// This attempt:
+	verdict semel.Verdict // Undecided: the handler decides
+	known   bool          // the id, or its letter, was there before
+	state   store.State   // of the letter to be written; empty: none
+	ref     string        // of its letter
+	number  int64         // behind its key
+	reject  bool          // settle with Reject
+}
+
+func (it *item) reset() {
+	it.verdict, it.known, it.state, it.ref, it.number, it.reject = semel.Undecided, false, "", "", 0, false
+}
+
+// name is what errors call the item.
+func (it *item) name() string {
+	if it.d.ID != "" {
+		return it.d.ID
+	}
+	return it.d.Origin()
+}
+
+// bury marks the item as dead for a reason.
+func (it *item) bury(class store.Class, why string, err error) {
+	it.fate, it.dead, it.class, it.why, it.err = park, true, class, why, err
+}
+
+// decodeFailed sorts the error of a decoder or a malformed delivery.
+func (it *item) decodeFailed(err error) {
+	if errors.Is(err, semel.ErrFiltered) {
+		it.fate = filter
+		return
+	}
+	it.bury(store.Format, "invalid", &semel.Error{Stage: "decode", Message: it.name(), Err: err})
+}
+
+// charge books a failed attempt and says what follows: another attempt at
+// once, alone, or a letter.
+func (c *Consumer[Tx]) charge(it *item, err error) {
+	it.attempts++
+	it.err = &semel.Error{Stage: "handle", Message: it.name(), Err: err}
+	switch class, _ := semel.ClassOf(err); class {
+	case semel.ClassInvalid:
+		it.bury(store.Format, "invalid", it.err)
+	case semel.ClassPermanent:
+		it.bury(store.Business, "permanent", it.err)
+	default:
+		now, delay, dead := c.cfg.Retry.Next(it.attempts)
+		asked, wants := semel.DelayOf(err)
+		switch {
+		case dead:
+			it.bury(store.System, "exhausted", it.err)
+		case now && !wants:
+			it.alone = true
+		case wants:
+			it.fate, it.due, it.class, it.why = park, asked, store.System, "failed"
+		default:
+			it.fate, it.due, it.class, it.why = park, delay, store.System, "failed"
+		}
+	}
+}
+
+// observeFailure tells the observer about a charged attempt.
+func (c *Consumer[Tx]) observeFailure(it *item) {
+	if c.cfg.Observer.Failed == nil {
+		return
+	}
+	f := semel.Failure{ID: it.d.ID, Key: it.d.Key, Origin: it.d.Origin(), Attempts: it.attempts, Err: it.err, Due: it.due}
+	f.Class, _ = semel.ClassOf(it.err)
+	if it.fate == park {
+		f.Verdict = semel.Parked
+		if it.dead {
+			f.Verdict = semel.Dead
+		}
+	}
+	c.cfg.Observer.Failed(f)
+}
+
+// attempt is the row that tells how the item failed; N = 0 if nothing was tried.
+func (it *item) attempt(worker string) store.Attempt {
+	if it.err == nil {
+		return store.Attempt{}
+	}
+	a := store.Attempt{N: max(1, it.attempts), Error: letter.Chain(it.err), Worker: worker}
+	a.Class, _ = semel.ClassOf(it.err)
+	var p *panicError
+	if errors.As(it.err, &p) {
+		a.Stack = letter.Clip(p.stack)
+	}
+	return a
+}
+
+// parking is the letter of a delivery that is parked.
+func (it *item) parking(c *Config, state store.State) store.Parking {
+	a := it.attempt(c.Worker)
+	return store.Parking{
+		Letter: store.Letter{
+			Ref: it.ref, Consumer: c.Name, Message: it.d.Message, Fingerprint: it.print, Origin: it.d.Origin(),
+			State: state, Number: it.number, Class: it.class, Reason: it.why,
+			Conflict: it.verdict == semel.Conflict, Attempts: it.attempts, Error: a.Error, Stack: a.Stack,
+		},
+		Delay: it.due, Attempt: a,
+	}
+}
+
+// panicError is a handler's panic as an error.
+type panicError struct {
+	value any
+	stack string
+}
+
+// Error tells the panic's value.
+func (p *panicError) Error() string { return fmt.Sprintf("handler panicked: %v", p.value) }
+
+// Unwrap returns the value if it is an error.
+func (p *panicError) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
+}

@@ -1,0 +1,254 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/store"
+)
+
+// What a batch writes: everything that is known before the handlers run is
+// written before them, so that the user's rows are locked last; what handlers
+// decide otherwise is corrected after them.
+
+// write stores letters, moves those that came back, and sets versions.
+func (b *batch[Tx]) write(ctx context.Context) error {
+	for i := range b.items {
+		if err := b.decide(ctx, i); err != nil {
+			return err
+		}
+	}
+	name, st := b.c.cfg.Name, b.c.store
+	if err := b.park(ctx); err != nil {
+		return err
+	}
+	if len(b.moves) > 0 { // one that missed was replayed by someone else: just as well
+		if _, err := st.Move(ctx, b.tx, name, b.moves, nil); err != nil {
+			return err
+		}
+		b.moves = b.moves[:0]
+	}
+	if len(b.seen)+len(b.proposed) > 0 {
+		if err := st.Note(ctx, b.tx, name, b.seen, b.proposed); err != nil {
+			return err
+		}
+	}
+	if len(b.newest) > 0 {
+		return st.SetVersions(ctx, b.tx, name, b.newest)
+	}
+	return nil
+}
+
+// decide settles what no handler is needed for, and queues its letter.
+func (b *batch[Tx]) decide(ctx context.Context, i int) error {
+	it := &b.items[i]
+	if it.letter != nil {
+		return b.decideLetter(ctx, it)
+	}
+	if it.verdict == semel.Undecided {
+		b.fated(it)
+	}
+	if it.state == "" {
+		return nil
+	}
+	it.ref = b.c.ref(it)
+	it.reject = it.state == store.StateDead
+	if b.c.cfg.Order == OrderKey && it.d.Key != "" && it.verdict != semel.Conflict && b.holdsKey(it) {
+		if err := b.queue(ctx, it); err != nil {
+			return err
+		}
+	}
+	b.parks, b.parked = append(b.parks, it.parking(&b.c.cfg, it.state)), append(b.parked, i)
+	return nil
+}
+
+// fated turns the item's fate into a verdict; what stays undecided is run.
+func (b *batch[Tx]) fated(it *item) {
+	switch {
+	case it.fate == filter:
+		it.verdict = semel.Filtered
+	case it.fate == park && it.dead:
+		it.verdict, it.state = semel.Dead, store.StateDead
+	case it.fate == park:
+		it.verdict, it.state = semel.Parked, store.StateRetry
+	case b.waits(it):
+		it.verdict, it.state, it.why, it.class = semel.Parked, store.StateHeld, "held", ""
+	}
+}
+
+// holdsKey reports whether a letter in its state keeps its key's place.
+func (b *batch[Tx]) holdsKey(it *item) bool {
+	return it.state != store.StateDead || b.c.cfg.DeadHolds
+}
+
+// queue gives the item the next number behind its key.
+func (b *batch[Tx]) queue(ctx context.Context, it *item) error {
+	if h := b.holds[it.d.Key]; h != nil && h.Size >= b.c.cfg.MaxHeld {
+		return &fullError{it.d.Key, h.Size}
+	}
+	h, err := b.c.store.Append(ctx, b.tx, b.c.cfg.Name, it.d.Key, 1)
+	if err != nil {
+		return err
+	}
+	b.holds[it.d.Key] = &h
+	it.number = h.Tail
+	return nil
+}
+
+// decideLetter settles a letter that was taken up to be parked or buried, and
+// gives its place behind the key free where it does not keep it.
+func (b *batch[Tx]) decideLetter(ctx context.Context, it *item) error {
+	if it.verdict == semel.Dropped {
+		return nil
+	}
+	if it.verdict == semel.Undecided && it.fate == park {
+		it.verdict = it.takenTo()
+	}
+	keeps := it.verdict == semel.Parked || it.verdict == semel.Dead && b.c.cfg.DeadHolds
+	if it.letter.Number == 0 || keeps {
+		return nil
+	}
+	return b.c.store.Release(ctx, b.tx, b.c.cfg.Name, it.d.Key, 1)
+}
+
+// park writes the letters. One that exists means that the message was parked
+// before and forgotten by the inbox: it counts as seen again.
+func (b *batch[Tx]) park(ctx context.Context) error {
+	if len(b.parks) == 0 {
+		return nil
+	}
+	exists, err := b.c.store.Park(ctx, b.tx, b.parks, nil)
+	if err != nil {
+		return err
+	}
+	for _, e := range exists {
+		it := &b.items[b.parked[e]]
+		b.seen = append(b.seen, it.ref)
+		it.state = "" // no letter is opened
+	}
+	fault.Hit(fault.Parked)
+	return nil
+}
+
+// correct amends rows whose expected verdict did not come true, and writes
+// the ledger and the suspicions that are cleared.
+func (b *batch[Tx]) correct(ctx context.Context) error {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.letter != nil {
+			b.correctLetter(it)
+		} else {
+			b.correctDelivery(it)
+		}
+	}
+	if err := b.dedup.Amend(ctx, b.tx, b.amends); err != nil {
+		return err
+	}
+	name, st := b.c.cfg.Name, b.c.store
+	if len(b.moves) > 0 {
+		missed, err := st.Move(ctx, b.tx, name, b.moves, nil)
+		if err != nil {
+			return err
+		}
+		if len(missed) > 0 {
+			return errors.New("a letter moved while its row was locked by this transaction")
+		}
+	}
+	if b.clear(); len(b.suspects) > 0 {
+		if err := st.Suspect(ctx, b.tx, name, b.suspects); err != nil {
+			return err
+		}
+	}
+	return st.Count(ctx, b.tx, name, b.ledger.lines)
+}
+
+func (b *batch[Tx]) correctDelivery(it *item) {
+	if it.state != "" {
+		b.ledger.add(store.AccountOpened, 0, 1, 0)
+	}
+	if it.known || it.d.ID == "" {
+		b.ledger.count(it.verdict, 1)
+		return
+	}
+	r := b.record(it, rowVerdict(it))
+	b.ledger.record(r, 1)
+	if r.Verdict != it.expected() {
+		b.amends = append(b.amends, r)
+	}
+}
+
+func (b *batch[Tx]) correctLetter(it *item) {
+	if it.verdict == semel.Dropped {
+		return
+	}
+	if it.verdict != it.takenTo() {
+		m := b.c.move(it, it.verdict)
+		m.Version++ // taking it up has counted it on
+		b.moves = append(b.moves, m)
+	}
+	if it.verdict == semel.Parked || it.verdict == semel.Dead {
+		b.ledger.count(it.verdict, 1)
+		return
+	}
+	b.ledger.add(store.AccountClosed, 0, 1, 0)
+	if !letter.Recorded(it.letter) {
+		b.ledger.count(it.verdict, 1)
+		return
+	}
+	r := b.record(it, rowVerdict(it))
+	b.ledger.record(b.record(it, semel.Parked), -1)
+	b.ledger.record(r, 1)
+	b.amends = append(b.amends, r)
+}
+
+// rowVerdict is what the inbox row says of an item with this verdict.
+func rowVerdict(it *item) semel.Verdict {
+	switch it.verdict {
+	case semel.Applied, semel.Duplicate: // the handler found the effect there
+		return semel.Applied
+	case semel.Superseded, semel.Filtered:
+		return it.verdict
+	case semel.Parked, semel.Dead:
+		return semel.Parked
+	}
+	return semel.Undecided
+}
+
+// move is the transition by which a letter that was taken up ends in v.
+func (c *Consumer[Tx]) move(it *item, v semel.Verdict) store.Move {
+	to, err := letter.Next(it.letter.State, letter.Of(v))
+	if err != nil { // Due returns only letters that may run
+		to = it.letter.State
+	}
+	m := store.Move{Ref: it.letter.Ref, Version: it.letter.Version, To: to, Number: it.letter.Number, By: c.cfg.Worker}
+	if v == semel.Parked || v == semel.Dead {
+		m.Delay, m.Class, m.Reason, m.Attempts = it.due, it.class, it.why, it.attempts
+		m.Attempt = it.attempt(c.cfg.Worker)
+	}
+	if !to.Open() || v == semel.Dead && !c.cfg.DeadHolds {
+		m.Number = 0
+	}
+	return m
+}
+
+// clear takes what the batch decides off the suspicions against its units.
+func (b *batch[Tx]) clear() {
+	for i := range b.items {
+		it := &b.items[i]
+		switch {
+		case it.suspect != nil:
+			b.suspects = append(b.suspects, store.Suspect{Unit: it.suspect.Unit})
+		case it.scope != nil && it.scope.suspect != nil && (i == 0 || b.items[i-1].scope != it.scope):
+			n := 0
+			for j := range b.items {
+				if b.items[j].scope == it.scope {
+					n++
+				}
+			}
+			b.suspects = append(b.suspects, decided(*it.scope.suspect, n))
+		}
+	}
+}
