@@ -1,0 +1,136 @@
+package letter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
+)
+
+// Desk is where people decide about letters. What it does is one transaction
+// per chunk of letters, by the same compare-and-set as the pipeline's: the
+// running consumer and a second person see it, or are seen.
+type Desk[Tx any] struct{ Store store.Backend[Tx] }
+
+// Done is what became of one reference.
+type Done struct {
+	Ref string
+	// Err is nil, a *TransitionError, ErrNotFound or ErrMoved.
+	Err error
+}
+
+var (
+	// ErrNotFound: the consumer has no such letter.
+	ErrNotFound = errors.New("no such letter")
+	// ErrMoved: it changed while it was being decided about; look again.
+	ErrMoved = errors.New("the letter has changed meanwhile")
+)
+
+// chunk is how many letters are decided in one transaction.
+const chunk = 100
+
+// Replay makes dead letters due now; the running consumer takes them up, in
+// the same way as every retry. by names who asked; note may be empty.
+// Letters that cannot be replayed are told in the result, one entry per
+// reference in the order given; the error is that of the store.
+func (d Desk[Tx]) Replay(ctx context.Context, consumer string, refs []string, by, note string) ([]Done, error) {
+	return d.each(ctx, consumer, refs, func(_ context.Context, _ Tx, l *store.Letter) (store.Move, error) {
+		to, err := Next(l.State, Replay)
+		if err == nil && l.Conflict {
+			err = errors.New("its id is known with other content: it can only be discarded")
+		}
+		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
+	})
+}
+
+// Discard closes dead letters for good, with a reason, which is required. A
+// redelivery of the same content is then a duplicate.
+func (d Desk[Tx]) Discard(ctx context.Context, consumer string, refs []string, by, reason string) ([]Done, error) {
+	if reason == "" {
+		return nil, errors.New("a discarded message needs a reason: someone will ask where it went")
+	}
+	return d.each(ctx, consumer, refs, func(ctx context.Context, tx Tx, l *store.Letter) (store.Move, error) {
+		to, err := Next(l.State, Discard)
+		if err != nil {
+			return store.Move{}, err
+		}
+		return store.Move{To: to, By: by, Note: reason}, d.close(ctx, tx, l)
+	})
+}
+
+// close gives the letter's key free and books its end.
+func (d Desk[Tx]) close(ctx context.Context, tx Tx, l *store.Letter) error {
+	if l.Number > 0 {
+		if err := d.Store.Release(ctx, tx, l.Consumer, l.Message.Key, 1); err != nil {
+			return err
+		}
+	}
+	lines := []store.Tally{{Account: store.AccountClosed, N: 1}}
+	if Recorded(l) {
+		r := store.Record{ID: l.Message.ID, Verdict: semel.Discarded}
+		if err := d.Store.Record(ctx, tx, l.Consumer, []store.Record{r}); err != nil {
+			return err
+		}
+		bucket, hash := store.Bucket(l.Message.Time), store.Hash(l.Consumer, l.Message.ID)
+		lines = append(lines,
+			store.Tally{Account: semel.Parked.String(), Bucket: bucket, N: -1, Sum: -hash},
+			store.Tally{Account: semel.Discarded.String(), Bucket: bucket, N: 1, Sum: hash})
+	}
+	return d.Store.Count(ctx, tx, l.Consumer, lines)
+}
+
+type decision[Tx any] func(context.Context, Tx, *store.Letter) (store.Move, error)
+
+func (d Desk[Tx]) each(ctx context.Context, consumer string, refs []string, decide decision[Tx]) ([]Done, error) {
+	done := make([]Done, 0, len(refs))
+	for part := range slices.Chunk(refs, chunk) {
+		var now []Done
+		outcome, err := d.Store.InTx(ctx, store.Mark{}, func(ctx context.Context, tx Tx) (err error) {
+			now, err = d.decide(ctx, tx, consumer, part, decide)
+			return err
+		})
+		if outcome != store.Committed {
+			return done, fmt.Errorf("deciding about letters (%d of %d done): %w", len(done), len(refs), err)
+		}
+		done = append(done, now...)
+	}
+	return done, nil
+}
+
+func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []string, decide decision[Tx]) ([]Done, error) {
+	found, err := d.Store.Find(ctx, tx, consumer, nil, slices.Compact(slices.Sorted(slices.Values(refs))), nil)
+	if err != nil {
+		return nil, err
+	}
+	byRef := make(map[string]*store.Letter, len(found))
+	for i := range found {
+		byRef[found[i].Ref] = &found[i]
+	}
+	done := make([]Done, len(refs))
+	for i, ref := range refs {
+		done[i].Ref = ref
+		l := byRef[ref]
+		if l == nil {
+			done[i].Err = ErrNotFound
+			continue
+		}
+		delete(byRef, ref) // a reference given twice is decided once
+		m, err := decide(ctx, tx, l)
+		if err != nil {
+			done[i].Err = err
+			continue
+		}
+		m.Ref, m.Version = ref, l.Version
+		missed, err := d.Store.Move(ctx, tx, consumer, []store.Move{m}, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(missed) > 0 {
+			return nil, fmt.Errorf("letter %s: %w", ref, ErrMoved)
+		}
+	}
+	return done, nil
+}
