@@ -1,0 +1,75 @@
+package sqlstep
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/semel-dev/semel"
+)
+
+// Execer is what a handler needs of a transaction.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Values appends the parameters of a message to out.
+type Values interface {
+	Values(m *semel.Message, out []any) ([]any, error)
+}
+
+// Handler runs steps. It is safe for concurrent use.
+type Handler struct {
+	Steps  []*Step
+	Params Values
+}
+
+// Handle runs the steps in order until one changes no row and says that this
+// decides the message.
+func (h *Handler) Handle(ctx context.Context, tx Execer, m semel.Message) error {
+	var space [16]any
+	values, err := h.Params.Values(&m, space[:0])
+	if err != nil {
+		return err
+	}
+	for i, s := range h.Steps {
+		if err := s.run(ctx, tx, values); err != nil {
+			return h.name(i, err)
+		}
+	}
+	return nil
+}
+
+// name says which step it was, where there are several.
+func (h *Handler) name(i int, err error) error {
+	if len(h.Steps) == 1 || errors.Is(err, semel.ErrDuplicate) || errors.Is(err, semel.ErrSuperseded) || errors.Is(err, semel.ErrStale) {
+		return err
+	}
+	return fmt.Errorf("sql step %d: %w", i+1, err)
+}
+
+func (s *Step) run(ctx context.Context, tx Execer, values []any) error {
+	var space [16]any
+	args := space[:0]
+	for _, i := range s.args {
+		args = append(args, values[i])
+	}
+	r, err := tx.ExecContext(ctx, s.text, args...)
+	if err != nil || s.none == Ignore {
+		return err
+	}
+	n, err := r.RowsAffected()
+	if err != nil || n > 0 {
+		return err
+	}
+	switch s.none {
+	case Duplicate:
+		return semel.ErrDuplicate
+	case Superseded:
+		return semel.ErrSuperseded
+	case Stale:
+		return semel.ErrStale
+	}
+	return semel.Permanent(errors.New("the statement changed no row (none: fail)"))
+}
