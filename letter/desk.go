@@ -18,7 +18,7 @@ type Desk[Tx any] struct{ Store store.Backend[Tx] }
 // Done is what became of one reference.
 type Done struct {
 	Ref string
-	// Err is nil, a *TransitionError, ErrNotFound or ErrMoved.
+	// Err is nil, ErrNotFound, a *TransitionError, or another refusal.
 	Err error
 }
 
@@ -27,6 +27,8 @@ var (
 	ErrNotFound = errors.New("no such letter")
 	// ErrMoved: it changed while it was being decided about; look again.
 	ErrMoved = errors.New("the letter has changed meanwhile")
+
+	errContested = errors.New("its id is known with other content: it can only be discarded")
 )
 
 // chunk is how many letters are decided in one transaction.
@@ -40,7 +42,7 @@ func (d Desk[Tx]) Replay(ctx context.Context, consumer string, refs []string, by
 	return d.each(ctx, consumer, refs, func(_ context.Context, _ Tx, l *store.Letter) (store.Move, error) {
 		to, err := Next(l.State, Replay)
 		if err == nil && l.Conflict {
-			err = errors.New("its id is known with other content: it can only be discarded")
+			err = errContested
 		}
 		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
 	})
@@ -119,9 +121,12 @@ func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []str
 		}
 		delete(byRef, ref) // a reference given twice is decided once
 		m, err := decide(ctx, tx, l)
-		if err != nil {
+		if refused := (*TransitionError)(nil); errors.As(err, &refused) || errors.Is(err, errContested) {
 			done[i].Err = err
 			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		m.Ref, m.Version = ref, l.Version
 		missed, err := d.Store.Move(ctx, tx, consumer, []store.Move{m}, nil)
