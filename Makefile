@@ -1,0 +1,75 @@
+# Everything that a person or a CI run does here. "make" alone lists it.
+
+GO ?= go
+ARGS ?=
+
+# golangci-lint is built by the go command from its module, like everything else.
+golangci = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# The modules of the workspace; go.work is the only place that lists them.
+modules  = $(shell $(GO) list -m)
+packages = $(addsuffix /...,$(modules))
+core     = $(firstword $(modules))
+trees    = $(shell $(GO) list -m -f '{{.Dir}}/...' | sed 's|^$(CURDIR)|.|')
+
+queue = .work/flights
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: example
+example: ## Run the flights example into .work/flights/flights.db (ARGS=--json for one line of JSON)
+	@$(GO) run ./examples/flights/layout -root $(queue)
+	@echo '$(GO) run ./cmd/semel run examples/flights/flights.yaml --once $(ARGS)' >&2
+	@$(GO) run ./cmd/semel run examples/flights/flights.yaml --once $(ARGS)
+
+.PHONY: build
+build: ## Build the binary, bin/semel
+	$(GO) build -o bin/semel ./cmd/semel
+
+.PHONY: test
+test: ## Run all tests that need nothing but Go
+	$(GO) test $(packages) $(ARGS)
+
+.PHONY: test-core
+test-core: ## Run the tests of the core module alone: standard library only, seconds
+	$(GO) test ./... $(ARGS)
+
+.PHONY: check
+check: format vet lint arch ## Check format, vet, lint and the rules of internal/archtest
+
+.PHONY: format
+format:
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "not formatted (make fmt):" $$files >&2; exit 1; }
+
+.PHONY: vet
+vet:
+	$(GO) vet $(packages)
+	GOOS=windows $(GO) vet ./...
+	GOOS=darwin $(GO) vet ./...
+
+.PHONY: lint
+lint:
+	$(GO) run $(golangci) run $(trees)
+
+.PHONY: arch
+arch:
+	$(GO) test ./internal/archtest
+
+.PHONY: bench
+bench: ## Run the benchmarks of test/bench (ARGS for more flags of go test)
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m $(core)/test/bench/... $(ARGS)
+
+.PHONY: chaos
+chaos: ## Kill and stop real processes at random and check the effects (ARGS for flags of go test)
+	$(GO) test -count 1 -v -timeout 60m $(core)/test/chaos/... $(ARGS)
+
+.PHONY: fmt
+fmt: ## Format the code and write the depguard rules of .golangci.yml from the import table
+	gofmt -w .
+	$(GO) test ./internal/archtest -run Depguard -write
+
+.PHONY: clean
+clean: ## Remove what the targets above leave behind
+	rm -rf bin .work
