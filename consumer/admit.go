@@ -56,7 +56,7 @@ func (b *batch[Tx]) claim(ctx context.Context) error {
 	for _, i := range b.order {
 		it := &b.items[i]
 		if n := len(b.owner); n > 0 && b.items[b.owner[n-1]].d.ID == it.d.ID {
-			b.repeated(it, b.items[b.owner[n-1]].print)
+			b.repeated(it, b.items[b.owner[n-1]].fingerprint())
 			continue
 		}
 		b.records = append(b.records, b.record(it, it.expected()))
@@ -83,7 +83,7 @@ func (it *item) expected() semel.Verdict {
 
 func (b *batch[Tx]) record(it *item, v semel.Verdict) store.Record {
 	return store.Record{
-		ID: it.d.ID, Fingerprint: it.print, Verdict: v,
+		ID: it.d.ID, Fingerprint: it.fingerprint(), Verdict: v,
 		Bucket: store.Bucket(it.d.Time), Hash: store.Hash(b.c.cfg.Name, it.d.ID),
 	}
 }
@@ -105,7 +105,7 @@ func (b *batch[Tx]) sortByID() {
 // repeated decides an item whose id is known.
 func (b *batch[Tx]) repeated(it *item, known store.Fingerprint) {
 	it.known = true
-	if b.c.same(it.print, known) {
+	if b.c.same(it.fingerprint(), known) {
 		it.verdict = semel.Duplicate
 		return
 	}
@@ -175,7 +175,7 @@ func (b *batch[Tx]) comeBack(ctx context.Context) error {
 }
 
 func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) error {
-	same := l.Ref == b.c.ref(it) || b.c.same(it.print, l.Fingerprint)
+	same := l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
 	var revised *store.Revised
 	switch letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised) {
 	case letter.Again:
@@ -187,7 +187,7 @@ func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) err
 			b.propose(it, l)
 			return nil
 		}
-		revised = &store.Revised{Message: it.d.Message, Fingerprint: it.print}
+		revised = &store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}
 	default:
 		return nil
 	}
@@ -223,7 +223,7 @@ func (b *batch[Tx]) propose(it *item, l *store.Letter) {
 	it.known, it.ref, it.verdict = true, l.Ref, semel.Conflict
 	b.seen = append(b.seen, l.Ref)
 	b.proposed = append(b.proposed, store.Revision{
-		Ref: l.Ref, By: "source", Note: "resent by the source", Message: it.d.Message, Fingerprint: it.print,
+		Ref: l.Ref, By: "source", Note: "resent by the source", Message: it.d.Message, Fingerprint: it.fingerprint(),
 	})
 }
 
@@ -282,7 +282,7 @@ func (b *batch[Tx]) settlePrior(context.Context) error {
 		it := &b.items[b.owner[p.I]]
 		if p.Verdict == semel.Parked || p.Verdict == semel.Discarded {
 			if l := b.letterOf(it); l != nil {
-				b.react(it, l, b.c.same(it.print, p.Fingerprint))
+				b.react(it, l, b.c.same(it.fingerprint(), p.Fingerprint))
 				continue
 			}
 		}
@@ -311,7 +311,7 @@ func (b *batch[Tx]) settleLetters() {
 func (b *batch[Tx]) react(it *item, l *store.Letter, same bool) {
 	it.known, it.ref = true, l.Ref
 	it.reject = l.State == store.StateDead
-	same = same || l.Ref == b.c.ref(it) || b.c.same(it.print, l.Fingerprint)
+	same = same || l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
 	switch letter.Redelivered(l.State, same, false, false) {
 	case letter.Note:
 		it.verdict = semel.Duplicate
@@ -323,26 +323,22 @@ func (b *batch[Tx]) react(it *item, l *store.Letter, same bool) {
 	}
 }
 
-// arbitrate rules on the versions of what is left.
-func (b *batch[Tx]) arbitrate(ctx context.Context) error {
-	if !b.c.cfg.Arbitrate.On {
-		return nil
-	}
-	b.collectKeys(func(it *item) bool { return it.fate == run })
-	if len(b.keys) == 0 {
-		return nil
-	}
-	var err error
-	if b.current, err = b.c.store.Versions(ctx, b.tx, b.c.cfg.Name, b.keys, b.current); err != nil {
+// decide goes through the batch in order. What the item's fate, the hold of
+// its key or its version decides gets a verdict here; the rest is handled.
+func (b *batch[Tx]) decide(ctx context.Context) error {
+	if err := b.loadVersions(ctx); err != nil {
 		return err
-	}
-	for i := range b.current {
-		b.versions[b.current[i].Key] = &versioned{Versioned: b.current[i]}
 	}
 	for i := range b.items {
 		it := &b.items[i]
-		if it.verdict == semel.Undecided && it.fate == run && !b.waits(it) {
+		if it.verdict == semel.Undecided {
+			b.fated(it)
+		}
+		if it.verdict == semel.Undecided && b.c.cfg.Arbitrate.On && it.d.Key != "" {
 			b.rule(i)
+		}
+		if it.state != "" && b.ordered(it) {
+			b.blocked[it.d.Key] = true
 		}
 	}
 	for _, key := range b.keys {
@@ -351,6 +347,55 @@ func (b *batch[Tx]) arbitrate(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fated turns the item's fate into a verdict; what stays undecided is run.
+func (b *batch[Tx]) fated(it *item) {
+	switch {
+	case it.letter != nil && it.fate == park:
+		it.verdict = it.takenTo()
+	case it.letter != nil:
+	case it.fate == filter:
+		it.verdict = semel.Filtered
+	case it.fate == park && it.dead:
+		it.verdict, it.state = semel.Dead, store.StateDead
+	case it.fate == park:
+		it.verdict, it.state = semel.Parked, store.StateRetry
+	case b.waits(it):
+		it.verdict, it.state = semel.Parked, store.StateHeld
+	}
+}
+
+// ordered reports whether the item's letter takes a place behind its key.
+func (b *batch[Tx]) ordered(it *item) bool {
+	return b.c.cfg.Order == OrderKey && it.d.Key != "" && it.verdict != semel.Conflict &&
+		(it.state != store.StateDead || b.c.cfg.DeadHolds)
+}
+
+// waits reports whether the item has to queue behind its key.
+func (b *batch[Tx]) waits(it *item) bool {
+	if b.c.cfg.Order != OrderKey || it.d.Key == "" {
+		return false
+	}
+	h := b.holds[it.d.Key]
+	return h != nil && h.Size > 0 || b.blocked[it.d.Key]
+}
+
+func (b *batch[Tx]) loadVersions(ctx context.Context) error {
+	if !b.c.cfg.Arbitrate.On {
+		b.keys = b.keys[:0]
+		return nil
+	}
+	b.collectKeys(func(it *item) bool { return it.fate == run })
+	if len(b.keys) == 0 {
+		return nil
+	}
+	var err error
+	b.current, err = b.c.store.Versions(ctx, b.tx, b.c.cfg.Name, b.keys, b.current)
+	for i := range b.current {
+		b.versions[b.current[i].Key] = &versioned{Versioned: b.current[i]}
+	}
+	return err
 }
 
 // versioned is the newest version of a key as the batch goes on.
@@ -366,7 +411,7 @@ func (b *batch[Tx]) rule(i int) {
 		b.unversioned(it)
 		return
 	}
-	mine := store.Versioned{Key: it.d.Key, Version: it.d.Version, ID: it.d.ID, Fingerprint: it.print}
+	mine := store.Versioned{Key: it.d.Key, Version: it.d.Version, ID: it.d.ID, Fingerprint: it.fingerprint()}
 	v := b.versions[it.d.Key]
 	known := v != nil
 	if !known {
@@ -408,15 +453,6 @@ func (b *batch[Tx]) refuse(it *item, why string, err error, hint string) {
 	it.verdict, it.state = semel.Dead, store.StateDead
 }
 
-// waits reports whether the item has to queue behind its key.
-func (b *batch[Tx]) waits(it *item) bool {
-	if b.c.cfg.Order != OrderKey || it.letter != nil || it.d.Key == "" {
-		return false
-	}
-	h := b.holds[it.d.Key]
-	return h != nil && h.Size > 0
-}
-
 // same compares contents as far as the configuration wants it.
 func (c *Consumer[Tx]) same(a, b store.Fingerprint) bool { return a == b || c.cfg.TrustID }
 
@@ -425,5 +461,5 @@ func (c *Consumer[Tx]) ref(it *item) string {
 	if it.letter != nil {
 		return it.letter.Ref
 	}
-	return letter.Ref(c.cfg.Name, it.d.ID, it.print, it.d.Origin())
+	return letter.Ref(c.cfg.Name, it.d.ID, it.fingerprint(), it.d.Origin())
 }

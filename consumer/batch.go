@@ -68,6 +68,7 @@ type batch[Tx any] struct {
 	proposed []store.Revision
 	keys     []string
 	holds    map[string]*store.Hold
+	blocked  map[string]bool // keys that a letter of this batch holds
 	current  []store.Versioned
 	versions map[string]*versioned
 	newest   []store.Versioned
@@ -86,7 +87,7 @@ func (b *batch[Tx]) run(ctx context.Context, tx Tx) error {
 	b.tx = tx
 	b.reset()
 	steps := [...]func(context.Context) error{
-		b.fence, b.hold, b.take, b.comeBack, b.claim, b.find, b.settlePrior, b.arbitrate, b.write, b.handle, b.correct,
+		b.fence, b.hold, b.take, b.comeBack, b.claim, b.find, b.settlePrior, b.decide, b.write, b.handle, b.correct,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -104,6 +105,7 @@ func (b *batch[Tx]) reset() {
 	b.amends, b.letters, b.parks, b.parked, b.moves = b.amends[:0], b.letters[:0], b.parks[:0], b.parked[:0], b.moves[:0]
 	b.seen, b.proposed, b.keys, b.current, b.newest = b.seen[:0], b.proposed[:0], b.keys[:0], b.current[:0], b.newest[:0]
 	clear(b.holds)
+	clear(b.blocked)
 	clear(b.versions)
 	b.ledger.reset()
 	b.suspects, b.ties, b.handled, b.hooks.fns = b.suspects[:0], 0, 0, b.hooks.fns[:0]

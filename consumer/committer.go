@@ -35,7 +35,7 @@ type committer[Tx any] struct {
 
 func newCommitter[Tx any](c *Consumer[Tx], slot int, hard context.Context) *committer[Tx] {
 	b := &batch[Tx]{c: c, dedup: inbox.Open(c.cfg.Inbox, c.cfg.Name, store.Records[Tx](c.store)),
-		holds: map[string]*store.Hold{}, versions: map[string]*versioned{}}
+		holds: map[string]*store.Hold{}, blocked: map[string]bool{}, versions: map[string]*versioned{}}
 	return &committer[Tx]{c: c, b: b, slot: slot, size: c.cfg.MaxBatch, hard: hard, look: -1}
 }
 
@@ -297,9 +297,7 @@ func (w *committer[Tx]) committed(items []item, took time.Duration) {
 		}
 	}
 	w.c.book(batch, w.b.ties)
-	for _, fn := range w.b.hooks.fns {
-		fn(w.hard)
-	}
+	w.c.fail(w.follow())
 	if stored {
 		fault.Hit(fault.Stored)
 	}
@@ -309,6 +307,15 @@ func (w *committer[Tx]) committed(items []item, took time.Duration) {
 	if !batch.Letters {
 		w.c.pass(items)
 	}
+}
+
+// follow runs what handlers asked for after the commit.
+func (w *committer[Tx]) follow() (err error) {
+	defer recovered(&err)
+	for _, fn := range w.b.hooks.fns {
+		fn(w.hard)
+	}
+	return nil
 }
 
 func (w *committer[Tx]) clearedSuspicions(items []item) {
@@ -391,6 +398,8 @@ func (w *committer[Tx]) after(items []item, err error) error {
 	switch {
 	case errors.Is(err, errRolledBack):
 		return nil
+	case errors.Is(err, store.ErrEnded):
+		return &semel.Error{Stage: "handle", Err: err, Hint: "take COMMIT and ROLLBACK out of the handler; nothing was committed"}
 	case errors.As(err, &lost):
 		for _, sc := range lost.scopes {
 			w.c.scopes.lose(sc, lost)

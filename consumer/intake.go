@@ -75,9 +75,6 @@ func (c *Consumer[Tx]) decode(it *item) {
 		}
 		it.decodeFailed(err)
 	}
-	if c.recorded || it.fate == park || c.cfg.Arbitrate.On || it.d.Returns != "" {
-		it.print = store.Print(&it.d.Message)
-	}
 }
 
 func (c *Consumer[Tx]) decoded(d *semel.Delivery) (err error) {

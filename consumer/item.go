@@ -22,11 +22,12 @@ const (
 // item is a delivery, or a letter taken up again, on its way through a batch.
 // Everything under "this attempt" is reset when a transaction begins.
 type item struct {
-	d      *semel.Delivery
-	letter *store.Letter // nil for deliveries
-	scope  *scope        // nil for sources without exclusive scopes
-	print  store.Fingerprint
-	bytes  int64 // it holds in memory
+	d       *semel.Delivery
+	letter  *store.Letter     // nil for deliveries
+	scope   *scope            // nil for sources without exclusive scopes
+	print   store.Fingerprint // see fingerprint
+	printed bool
+	bytes   int64 // it holds in memory
 
 	fate  fate
 	due   time.Duration // of a parked item that will be retried
@@ -53,6 +54,14 @@ type item struct {
 
 func (it *item) reset() {
 	it.verdict, it.known, it.state, it.ref, it.number, it.reject = semel.Undecided, false, "", "", 0, false
+}
+
+// fingerprint is computed when it is first needed: not every strategy does.
+func (it *item) fingerprint() store.Fingerprint {
+	if !it.printed {
+		it.print, it.printed = store.Print(&it.d.Message), true
+	}
+	return it.print
 }
 
 // name is what errors call the item.
@@ -136,10 +145,14 @@ func (it *item) attempt(worker string) store.Attempt {
 // parking is the letter of a delivery that is parked.
 func (it *item) parking(c *Config, state store.State) store.Parking {
 	a := it.attempt(c.Worker)
+	class, why := it.class, it.why
+	if state == store.StateHeld {
+		a, class, why = store.Attempt{}, "", "held"
+	}
 	return store.Parking{
 		Letter: store.Letter{
-			Ref: it.ref, Consumer: c.Name, Message: it.d.Message, Fingerprint: it.print, Origin: it.d.Origin(),
-			State: state, Number: it.number, Class: it.class, Reason: it.why,
+			Ref: it.ref, Consumer: c.Name, Message: it.d.Message, Fingerprint: it.fingerprint(), Origin: it.d.Origin(),
+			State: state, Number: it.number, Class: class, Reason: why,
 			Conflict: it.verdict == semel.Conflict, Attempts: it.attempts, Error: a.Error, Stack: a.Stack,
 		},
 		Delay: it.due, Attempt: a,

@@ -59,7 +59,7 @@ func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 	moves := make([]store.Move, len(due))
 	for i := range due {
 		l := &due[i]
-		items[i] = item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, attempts: l.Attempts, class: l.Class, why: l.Reason}
+		items[i] = item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, class: l.Class, why: l.Reason}
 		_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
 		moves[i] = store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
 			Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}

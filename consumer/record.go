@@ -16,10 +16,8 @@ import (
 
 // write stores letters, moves those that came back, and sets versions.
 func (b *batch[Tx]) write(ctx context.Context) error {
-	for i := range b.items {
-		if err := b.decide(ctx, i); err != nil {
-			return err
-		}
+	if err := b.queue(ctx); err != nil {
+		return err
 	}
 	name, st := b.c.cfg.Name, b.c.store
 	if err := b.park(ctx); err != nil {
@@ -42,50 +40,34 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 	return nil
 }
 
-// decide settles what no handler is needed for, and queues its letter.
-func (b *batch[Tx]) decide(ctx context.Context, i int) error {
-	it := &b.items[i]
-	if it.letter != nil {
-		return b.decideLetter(ctx, it)
-	}
-	if it.verdict == semel.Undecided {
-		b.fated(it)
-	}
-	if it.state == "" {
-		return nil
-	}
-	it.ref = b.c.ref(it)
-	it.reject = it.state == store.StateDead
-	if b.c.cfg.Order == OrderKey && it.d.Key != "" && it.verdict != semel.Conflict && b.holdsKey(it) {
-		if err := b.queue(ctx, it); err != nil {
-			return err
+// queue collects the letters to be written, gives them their places behind
+// their keys, and frees the places of letters that are through.
+func (b *batch[Tx]) queue(ctx context.Context) error {
+	for i := range b.items {
+		it := &b.items[i]
+		if it.letter != nil {
+			if err := b.free(ctx, it); err != nil {
+				return err
+			}
+			continue
 		}
+		if it.state == "" {
+			continue
+		}
+		it.ref = b.c.ref(it)
+		it.reject = it.state == store.StateDead
+		if b.ordered(it) {
+			if err := b.number(ctx, it); err != nil {
+				return err
+			}
+		}
+		b.parks, b.parked = append(b.parks, it.parking(&b.c.cfg, it.state)), append(b.parked, i)
 	}
-	b.parks, b.parked = append(b.parks, it.parking(&b.c.cfg, it.state)), append(b.parked, i)
 	return nil
 }
 
-// fated turns the item's fate into a verdict; what stays undecided is run.
-func (b *batch[Tx]) fated(it *item) {
-	switch {
-	case it.fate == filter:
-		it.verdict = semel.Filtered
-	case it.fate == park && it.dead:
-		it.verdict, it.state = semel.Dead, store.StateDead
-	case it.fate == park:
-		it.verdict, it.state = semel.Parked, store.StateRetry
-	case b.waits(it):
-		it.verdict, it.state, it.why, it.class = semel.Parked, store.StateHeld, "held", ""
-	}
-}
-
-// holdsKey reports whether a letter in its state keeps its key's place.
-func (b *batch[Tx]) holdsKey(it *item) bool {
-	return it.state != store.StateDead || b.c.cfg.DeadHolds
-}
-
-// queue gives the item the next number behind its key.
-func (b *batch[Tx]) queue(ctx context.Context, it *item) error {
+// number gives the item the next place behind its key.
+func (b *batch[Tx]) number(ctx context.Context, it *item) error {
 	if h := b.holds[it.d.Key]; h != nil && h.Size >= b.c.cfg.MaxHeld {
 		return &fullError{it.d.Key, h.Size}
 	}
@@ -98,16 +80,9 @@ func (b *batch[Tx]) queue(ctx context.Context, it *item) error {
 	return nil
 }
 
-// decideLetter settles a letter that was taken up to be parked or buried, and
-// gives its place behind the key free where it does not keep it.
-func (b *batch[Tx]) decideLetter(ctx context.Context, it *item) error {
-	if it.verdict == semel.Dropped {
-		return nil
-	}
-	if it.verdict == semel.Undecided && it.fate == park {
-		it.verdict = it.takenTo()
-	}
-	keeps := it.verdict == semel.Parked || it.verdict == semel.Dead && b.c.cfg.DeadHolds
+// free gives up a letter's place behind its key, unless it keeps it.
+func (b *batch[Tx]) free(ctx context.Context, it *item) error {
+	keeps := it.verdict == semel.Parked || it.verdict == semel.Dropped || it.verdict == semel.Dead && b.c.cfg.DeadHolds
 	if it.letter.Number == 0 || keeps {
 		return nil
 	}

@@ -113,6 +113,9 @@ func (s *scopes[Tx]) bounds(a broker.Assignment, f store.Fence) error {
 // suspect looks up what is held against a scope, and adds the present
 // takeover to it.
 func (s *scopes[Tx]) suspect(ctx context.Context, sc *scope, a broker.Assignment, f store.Fence) error {
+	if f.Fresh {
+		return nil
+	}
 	unit := sc.String()
 	_, err := s.c.store.InTx(ctx, store.Mark{}, func(ctx context.Context, tx Tx) error {
 		known, err := s.c.store.Suspects(ctx, tx, s.c.cfg.Name, []string{unit}, nil)
@@ -124,7 +127,7 @@ func (s *scopes[Tx]) suspect(ctx context.Context, sc *scope, a broker.Assignment
 			sus = known[0]
 			sc.suspect = &sus
 		}
-		if f.Fresh || f.Clean {
+		if f.Clean {
 			return nil
 		}
 		sus = takeover(sus, len(known) > 0, a.Takeover == semel.Crashed, s.c.cfg.MaxBatch)
