@@ -1,0 +1,97 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
+)
+
+// Dialect is what one database does its own way, as data. Statements are kept
+// in one portable form: "?" for parameters, ON CONFLICT for upserts, {now} for
+// the database's clock and {lock} at the end of a locking read.
+type Dialect struct {
+	// Capabilities are those of the store.
+	Capabilities store.Capabilities
+	// Begin opens a transaction that may write.
+	Begin string
+	// Now is an expression: milliseconds since 1970 by the database's clock.
+	Now string
+	// Lock is what a locking read ends with; empty where a transaction has
+	// locked everything it can meet.
+	Lock string
+	// Numbered: parameters are $1, $2, … instead of ?.
+	Numbered bool
+	// Rewrite turns a whole statement into the database's own where the
+	// rules above do not reach (MySQL's upsert). nil: not needed.
+	Rewrite func(portable string) string
+	// HasTable counts the tables named by its one parameter.
+	HasTable string
+	// Migrations are the steps from nothing to this version. Steps are only
+	// ever appended.
+	Migrations [][]string
+}
+
+// text turns a portable statement into the database's own.
+func (d *Dialect) text(portable string) string {
+	s := strings.NewReplacer("{now}", d.Now, "{lock}", d.Lock).Replace(portable)
+	if d.Rewrite != nil {
+		s = d.Rewrite(s)
+	}
+	if !d.Numbered {
+		return s
+	}
+	var b strings.Builder
+	n := 0
+	for {
+		before, after, found := strings.Cut(s, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		n++
+		b.WriteByte('$')
+		b.WriteString(strconv.Itoa(n))
+		s = after
+	}
+}
+
+// Driver is what only the driver's module can know.
+type Driver interface {
+	// Guard readies a connection that will be used for writing, refuses one
+	// whose settings would break the promise, and returns the watch over
+	// its transactions.
+	Guard(ctx context.Context, c *sql.Conn) (Guard, error)
+	// Classify sorts an error of the driver; ok is false for others.
+	Classify(err error) (c semel.Class, ok bool)
+	// Again reports that a statement was refused because another
+	// transaction is in the way, changed nothing, and may be repeated as it
+	// is.
+	Again(err error) bool
+}
+
+// Guard watches the transactions of one connection. It is used by one
+// goroutine at a time.
+type Guard interface {
+	// Arm makes every COMMIT on the connection fail from now on.
+	Arm()
+	// Disarm ends that and says what became of the transaction meanwhile.
+	Disarm() Fate
+	// Ended reports whether the transaction is over, while armed.
+	Ended() bool
+}
+
+// Fate is what became of a transaction while a handler had it.
+type Fate uint8
+
+const (
+	// Open: nothing; it can be committed.
+	Open Fate = iota
+	// Gone: it was rolled back, by a statement or by the database.
+	Gone
+	// Refused: a COMMIT was tried, and refused; nothing of it is left.
+	Refused
+)

@@ -1,0 +1,190 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
+)
+
+// Claim inserts the records that are not there.
+func (s *Store) Claim(ctx context.Context, x Tx, consumer string, r []store.Record, prior []store.Prior) ([]store.Prior, error) {
+	t, n, err := s.set(ctx, x, consumer)
+	if err != nil {
+		return prior, err
+	}
+	defer t.mu.Unlock()
+	now, err := t.now()
+	if err != nil {
+		return prior, err
+	}
+	c := claim{t: t, consumer: n, now: now}
+	for i := range r {
+		if i&0xff == 0xff && ctx.Err() != nil {
+			return prior, ctx.Err()
+		}
+		fresh, err := c.insert(&r[i])
+		if err != nil {
+			return prior, err
+		}
+		if fresh {
+			continue
+		}
+		p, err := c.find(&r[i])
+		if err != nil {
+			return prior, err
+		}
+		prior = append(prior, store.Prior{I: i, Record: p})
+	}
+	return prior, nil
+}
+
+// claim reuses its buffers from row to row.
+type claim struct {
+	t             *tx
+	consumer, now int64
+	id, fp        []byte
+	args          [7]any
+}
+
+// insert reports whether the row was not there. Rows affected tell, and
+// nothing else does: a read in the same statement may be older than the row.
+func (c *claim) insert(r *store.Record) (bool, error) {
+	if len(r.ID) == 0 || len(r.ID) > semel.MaxIDBytes {
+		return false, failf(semel.ClassPermanent, "sqlstore: an id has %d bytes; 1 to %d are allowed", len(r.ID), semel.MaxIDBytes)
+	}
+	c.id = append(c.id[:0], r.ID...)
+	c.fp = append(c.fp[:0], r.Fingerprint[:]...)
+	c.args = [7]any{c.consumer, c.id, c.fp, int64(r.Verdict), r.Bucket, int64(r.Hash), c.now}
+	moved, err := c.t.exec(`INSERT INTO semel_inbox (consumer, id, fingerprint, verdict, bucket, hash, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (consumer, id) DO NOTHING`, c.args[:]...)
+	return moved == 1, err
+}
+
+func (c *claim) find(r *store.Record) (store.Record, error) {
+	out := store.Record{ID: r.ID}
+	err := c.t.one("SELECT fingerprint, verdict, bucket, hash FROM semel_inbox WHERE consumer = ? AND id = ?{lock}",
+		[]any{(*fingerprint)(&out.Fingerprint), &out.Verdict, &out.Bucket, (*hash)(&out.Hash)}, c.consumer, c.id)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = failf(semel.ClassContention, "sqlstore: a record vanished while it was claimed")
+	}
+	return out, err
+}
+
+// Record sets verdicts.
+func (s *Store) Record(ctx context.Context, x Tx, consumer string, r []store.Record) error {
+	t, n, err := s.set(ctx, x, consumer)
+	if err != nil {
+		return err
+	}
+	defer t.mu.Unlock()
+	now, err := t.now()
+	if err != nil {
+		return err
+	}
+	for i := range r {
+		_, err := t.exec("UPDATE semel_inbox SET verdict = ?, at = ? WHERE consumer = ? AND id = ?", int64(r[i].Verdict), now, n, blob(r[i].ID))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Count adds to the ledger.
+func (s *Store) Count(ctx context.Context, x Tx, consumer string, tallies []store.Tally) error {
+	t, n, err := s.set(ctx, x, consumer)
+	if err != nil {
+		return err
+	}
+	defer t.mu.Unlock()
+	return t.count(n, tallies)
+}
+
+const half = 1<<32 - 1
+
+// count keeps sums in two halves: databases do not add 64-bit numbers modulo
+// 2^64, they overflow.
+func (t *tx) count(n int64, tallies []store.Tally) error {
+	for i := range tallies {
+		l := &tallies[i]
+		_, err := t.exec(`INSERT INTO semel_ledger (consumer, account, bucket, n, sum_lo, sum_hi) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (consumer, account, bucket) DO UPDATE SET n = semel_ledger.n + excluded.n,
+			sum_lo = (semel_ledger.sum_lo + excluded.sum_lo) & 4294967295,
+			sum_hi = (semel_ledger.sum_hi + excluded.sum_hi + ((semel_ledger.sum_lo + excluded.sum_lo) >> 32)) & 4294967295`,
+			n, l.Account, l.Bucket, l.N, int64(l.Sum&half), int64(l.Sum>>32))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Versions reads the newest versions of keys.
+func (s *Store) Versions(ctx context.Context, x Tx, consumer string, keys []string, out []store.Versioned) ([]store.Versioned, error) {
+	t, n, err := s.set(ctx, x, consumer)
+	if err != nil {
+		return out, err
+	}
+	defer t.mu.Unlock()
+	err = t.chunks(keys, func(marks string, args []any) error {
+		return t.each("SELECT "+versionCols+" FROM semel_version WHERE key IN ("+marks+") AND consumer = ? ORDER BY key{lock}", func(r *sql.Rows) error {
+			v, err := scanVersion(r)
+			out = append(out, v)
+			return err
+		}, append(args, n)...)
+	})
+	return out, err
+}
+
+const versionCols = "key, n, tie, known, id, fingerprint"
+
+func scanVersion(r *sql.Rows) (v store.Versioned, err error) {
+	err = r.Scan(&v.Key, &v.Version.N, &v.Version.Tie, &v.Version.Set, &v.ID, (*fingerprint)(&v.Fingerprint))
+	return v, err
+}
+
+// SetVersions writes versions.
+func (s *Store) SetVersions(ctx context.Context, x Tx, consumer string, vs []store.Versioned) error {
+	t, n, err := s.set(ctx, x, consumer)
+	if err != nil {
+		return err
+	}
+	defer t.mu.Unlock()
+	for i := range vs {
+		v := &vs[i]
+		_, err := t.exec(`INSERT INTO semel_version (consumer, key, n, tie, known, id, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (consumer, key) DO UPDATE SET n = excluded.n, tie = excluded.tie, known = excluded.known,
+			id = excluded.id, fingerprint = excluded.fingerprint`,
+			n, blob(v.Key), v.Version.N, blob(v.Version.Tie), v.Version.Set, blob(v.ID), v.Fingerprint[:])
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunks calls fn with placeholders and arguments for a few names at a time.
+// Sizes are fixed, so that there are few statements to keep; a short rest is
+// filled up by repeating the last name.
+func (t *tx) chunks(names []string, fn func(marks string, args []any) error) error {
+	for len(names) > 0 {
+		size := 4
+		if len(names) > size {
+			size = 128
+		}
+		part := names[:min(size, len(names))]
+		names = names[len(part):]
+		args := make([]any, 0, size+1)
+		for i := range size {
+			args = append(args, blob(part[min(i, len(part)-1)]))
+		}
+		if err := fn(strings.Repeat("?, ", size-1)+"?", args); err != nil {
+			return err
+		}
+	}
+	return nil
+}

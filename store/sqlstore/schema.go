@@ -1,0 +1,93 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/semel-dev/semel"
+)
+
+const schemaTable = `CREATE TABLE semel_schema (
+  version INTEGER NOT NULL PRIMARY KEY,
+  at      INTEGER NOT NULL
+)`
+
+// Statements returns all statements from an empty database to this version.
+func (s *Store) Statements() []string {
+	return append([]string{schemaTable}, slices.Concat(s.dialect.Migrations...)...)
+}
+
+// Pending returns the statements that Migrate would run.
+func (s *Store) Pending(ctx context.Context) (pending []string, err error) {
+	err = s.read(ctx, func(q reader) error {
+		var there, version int64
+		if err := q.one(s.dialect.HasTable, []any{&there}, "semel_schema"); err != nil {
+			return err
+		}
+		if there == 0 {
+			pending = s.Statements()
+			return nil
+		}
+		if err := q.one("SELECT COALESCE(MAX(version), 0) FROM semel_schema", []any{&version}); err != nil {
+			return err
+		}
+		steps, err := s.stepsAfter(version)
+		pending = slices.Concat(steps...)
+		return err
+	})
+	return pending, err
+}
+
+// stepsAfter returns the steps that a database at version lacks.
+func (s *Store) stepsAfter(version int64) ([][]string, error) {
+	known := int64(len(s.dialect.Migrations))
+	if version > known {
+		return nil, failf(semel.ClassFault, "sqlstore: the tables are at version %d and this program knows %d: use a newer program", version, known)
+	}
+	return s.dialect.Migrations[version:], nil
+}
+
+// Migrate brings the tables to this version in one transaction. Of several
+// processes one does it; the others find it done.
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.update(ctx, func(t *tx) error {
+		var there, version int64
+		if err := t.one(s.dialect.HasTable, []any{&there}, "semel_schema"); err != nil {
+			return err
+		}
+		if there == 0 {
+			if err := t.ddl(schemaTable); err != nil {
+				return err
+			}
+		}
+		if err := t.one("SELECT COALESCE(MAX(version), 0) FROM semel_schema", []any{&version}); err != nil {
+			return err
+		}
+		steps, err := s.stepsAfter(version)
+		if err != nil {
+			return err
+		}
+		for i, step := range steps {
+			if err := t.step(version+int64(i)+1, step); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (t *tx) step(version int64, statements []string) error {
+	for _, st := range statements {
+		if err := t.ddl(st); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec("INSERT INTO semel_schema (version, at) VALUES (?, {now})", version)
+	return err
+}
+
+// ddl runs a statement that is not worth keeping prepared.
+func (t *tx) ddl(statement string) error {
+	_, err := t.session.conn.ExecContext(t.quiet, t.store.dialect.text(statement))
+	return t.lost(err)
+}

@@ -1,0 +1,187 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"time"
+)
+
+// session is a connection of a committer with its prepared statements. It is
+// used by one transaction at a time.
+type session struct {
+	conn  *sql.Conn
+	guard Guard
+	own   map[string]*sql.Stmt // this package's, by portable text
+	user  stmtCache            // handlers'
+}
+
+// prepared returns the statement for a portable text of this package; there
+// is a fixed number of them.
+func (ss *session) prepared(ctx context.Context, d *Dialect, portable string) (*sql.Stmt, error) {
+	if st := ss.own[portable]; st != nil {
+		return st, nil
+	}
+	st, err := ss.conn.PrepareContext(ctx, d.text(portable))
+	if err != nil {
+		return nil, err
+	}
+	ss.own[portable] = st
+	return st, nil
+}
+
+// discard closes the connection for good: the pool must not hand out one whose
+// state is not known.
+func (ss *session) discard() {
+	_ = ss.conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// sessions lends out sessions, at most as many as the database can use.
+type sessions struct {
+	gate   chan struct{} // nil: no bound
+	mu     sync.Mutex
+	idle   []*session
+	closed bool
+}
+
+func (p *sessions) init(committers int) {
+	if committers > 0 {
+		p.gate = make(chan struct{}, committers)
+	}
+}
+
+var errClosed = errors.New("sqlstore: the store is closed")
+
+// session lends a session. The wait for a committer of this process to finish
+// counts as waiting for the lock.
+func (s *Store) session(ctx context.Context, until time.Time) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.enter(ctx, until); err != nil {
+		return nil, err
+	}
+	ss, err := s.sessions.take()
+	if ss == nil && err == nil {
+		ss, err = s.connect(ctx)
+	}
+	if err != nil {
+		s.sessions.leave()
+	}
+	return ss, err
+}
+
+func (s *Store) enter(ctx context.Context, until time.Time) error {
+	if s.sessions.gate == nil {
+		return nil
+	}
+	select {
+	case s.sessions.gate <- struct{}{}:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case s.sessions.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return s.waited(errors.New("a transaction of this process is still running"))
+	}
+}
+
+func (s *Store) connect(ctx context.Context) (*session, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ss := &session{conn: conn, own: make(map[string]*sql.Stmt)}
+	if ss.guard, err = s.driver.Guard(ctx, conn); err != nil {
+		ss.discard()
+		return nil, err
+	}
+	return ss, nil
+}
+
+func (p *sessions) take() (*session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errClosed
+	}
+	n := len(p.idle)
+	if n == 0 {
+		return nil, nil
+	}
+	ss := p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	return ss, nil
+}
+
+func (p *sessions) put(ss *session) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.idle = append(p.idle, ss)
+	}
+	p.mu.Unlock()
+	if closed {
+		ss.discard()
+	}
+	p.leave()
+}
+
+func (p *sessions) discard(ss *session) {
+	ss.discard()
+	p.leave()
+}
+
+func (p *sessions) leave() {
+	if p.gate != nil {
+		<-p.gate
+	}
+}
+
+// close discards the idle sessions: their settings differ from what the pool
+// lends to others.
+func (p *sessions) close() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	p.mu.Unlock()
+	for _, ss := range idle {
+		ss.discard()
+	}
+}
+
+// stmtCache keeps a handler's statements prepared: compiling one costs more
+// than running it. When full it starts over, which is right for the common
+// few texts and harmless for texts that never repeat.
+type stmtCache struct{ m map[string]*sql.Stmt }
+
+const maxUserStmts = 128
+
+func (c *stmtCache) get(ctx context.Context, conn *sql.Conn, query string) (*sql.Stmt, error) {
+	if st := c.m[query]; st != nil {
+		return st, nil
+	}
+	st, err := conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.m) >= maxUserStmts {
+		for _, old := range c.m {
+			old.Close()
+		}
+		c.m = nil
+	}
+	if c.m == nil {
+		c.m = make(map[string]*sql.Stmt)
+	}
+	c.m[query] = st
+	return st, nil
+}

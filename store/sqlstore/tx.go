@@ -1,0 +1,267 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+
+	"github.com/semel-dev/semel"
+)
+
+// Tx is the transaction a handler works in. It can not be committed or rolled
+// back: the pipeline does that. Its methods may be used until the handler
+// returns; rows and statements that are still open then are closed.
+//
+// Name this interface in handlers: func(ctx context.Context, tx sqlstore.Tx, m
+// semel.Message) error.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// Unwrap returns the connection behind tx for tools that need one, such as
+// ORMs. It must not be kept or closed, and must not begin or end transactions.
+// It returns nil for a Tx that is not this package's.
+func Unwrap(t Tx) *sql.Conn {
+	if t, ok := t.(*tx); ok {
+		return t.session.conn
+	}
+	return nil
+}
+
+// tx is one running transaction.
+type tx struct {
+	store   *Store
+	session *session
+	ctx     context.Context // ends with the transaction
+	quiet   context.Context // without cancellation, for this package's statements
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex // one statement at a time, none after the end
+	over  bool
+	stmts []*sql.Stmt // prepared by handlers
+	cause error       // the statement error with which the transaction was lost
+
+	fresh map[string]int64 // consumers interned by this transaction
+	clock int64
+	args  []any
+}
+
+func newTx(ctx context.Context, s *Store, ss *session) *tx {
+	t := &tx{store: s, session: ss}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	t.quiet = context.WithoutCancel(ctx)
+	return t
+}
+
+var errOver = errors.New("sqlstore: the transaction is over; a handler must not use it after it returned")
+
+// finish ends all use by handlers. Rows close when their context ends.
+func (t *tx) finish() {
+	t.cancel()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	for _, st := range t.stmts {
+		st.Close()
+	}
+}
+
+// within bounds ctx by the transaction, so that no cursor outlives it: an open
+// cursor pins the snapshot, and the next transaction could not write.
+func (t *tx) within(ctx context.Context) context.Context {
+	bound, cancel := context.WithCancel(ctx)
+	if t.over {
+		cancel()
+	} else {
+		context.AfterFunc(t.ctx, cancel)
+	}
+	return bound
+}
+
+// lost notes the first error with which the database gave up the transaction.
+func (t *tx) lost(err error) error {
+	if err != nil && t.cause == nil && t.session.guard.Ended() {
+		t.cause = err
+	}
+	return err
+}
+
+// ExecContext runs a statement; it is kept prepared for the next time.
+func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return nil, errOver
+	}
+	st, err := t.session.user.get(ctx, t.session.conn, query)
+	if err != nil {
+		return nil, t.lost(err)
+	}
+	r, err := st.ExecContext(ctx, args...)
+	return r, t.lost(err)
+}
+
+// QueryContext runs a query.
+func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return nil, errOver
+	}
+	rows, err := t.session.conn.QueryContext(t.within(ctx), query, args...)
+	return rows, t.lost(err)
+}
+
+// QueryRowContext runs a query for one row.
+func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.session.conn.QueryRowContext(t.within(ctx), query, args...)
+}
+
+// PrepareContext prepares a statement that lives until the handler returns.
+func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return nil, errOver
+	}
+	st, err := t.session.conn.PrepareContext(ctx, query)
+	if err == nil {
+		t.stmts = append(t.stmts, st)
+	}
+	return st, t.lost(err)
+}
+
+// own returns the transaction behind a Tx that came from this store.
+func (s *Store) own(x Tx) (*tx, error) {
+	t, ok := x.(*tx)
+	if !ok || t.store != s {
+		return nil, failf(semel.ClassFault, "sqlstore: %T is not a transaction of this store; pass on the Tx that InTx gave", x)
+	}
+	return t, nil
+}
+
+// set opens a call of the store's own within a transaction: the consumer's
+// number, and the lock on statements until done is called.
+func (s *Store) set(ctx context.Context, x Tx, consumer string) (t *tx, n int64, err error) {
+	t, err = s.own(x)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err = ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	t.mu.Lock()
+	if t.over {
+		err = errOver
+	} else {
+		n, err = t.number(consumer)
+	}
+	if err != nil {
+		t.mu.Unlock()
+	}
+	return t, n, err
+}
+
+// exec runs one of this package's statements.
+func (t *tx) exec(portable string, args ...any) (int64, error) {
+	st, err := t.session.prepared(t.quiet, t.store.dialect, portable)
+	if err != nil {
+		return 0, t.lost(err)
+	}
+	r, err := st.ExecContext(t.quiet, args...)
+	if err != nil {
+		return 0, t.lost(err)
+	}
+	return r.RowsAffected()
+}
+
+// each runs one of this package's queries and calls scan for every row. scan
+// must not run statements.
+func (t *tx) each(portable string, scan func(*sql.Rows) error, args ...any) error {
+	st, err := t.session.prepared(t.quiet, t.store.dialect, portable)
+	if err != nil {
+		return t.lost(err)
+	}
+	rows, err := st.QueryContext(t.quiet, args...)
+	if err != nil {
+		return t.lost(err)
+	}
+	return t.lost(drain(rows, scan))
+}
+
+// one scans the one row of a query; sql.ErrNoRows if there is none.
+func (t *tx) one(portable string, dest []any, args ...any) error {
+	found := false
+	err := t.each(portable, func(r *sql.Rows) error {
+		found = true
+		return r.Scan(dest...)
+	}, args...)
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
+}
+
+func drain(rows *sql.Rows, scan func(*sql.Rows) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// now is the database's time in milliseconds, the same for the whole
+// transaction.
+func (t *tx) now() (int64, error) {
+	if t.clock != 0 {
+		return t.clock, nil
+	}
+	return t.clock, t.one("SELECT {now}", []any{&t.clock})
+}
+
+// lookup returns the number of a consumer, 0 if it has none.
+func (t *tx) lookup(consumer string) (n int64, err error) {
+	if n, ok := t.store.names.get(consumer); ok {
+		return n, nil
+	}
+	if n, ok := t.fresh[consumer]; ok {
+		return n, nil
+	}
+	err = t.one("SELECT number FROM semel_consumer WHERE name = ?", []any{&n}, blob(consumer))
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return n, err
+}
+
+// number returns the number of a consumer, giving it one if it has none.
+// Others may use it only after the commit.
+func (t *tx) number(consumer string) (int64, error) {
+	n, err := t.lookup(consumer)
+	if err == nil && n == 0 {
+		if _, err = t.exec("INSERT INTO semel_consumer (name) VALUES (?) ON CONFLICT (name) DO NOTHING", blob(consumer)); err == nil {
+			n, err = t.lookup(consumer)
+		}
+	}
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	if _, known := t.store.names.get(consumer); !known {
+		if t.fresh == nil {
+			t.fresh = make(map[string]int64)
+		}
+		t.fresh[consumer] = n
+	}
+	return n, nil
+}
+
+// blob returns s as bytes; never nil, which would be NULL.
+func blob(s string) []byte { return append(make([]byte, 0, len(s)), s...) }
