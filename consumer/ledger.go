@@ -26,5 +26,13 @@ func (l *ledger) record(r store.Record, n int64) {
 	l.add(r.Verdict.String(), r.Bucket, n, uint64(n)*r.Hash)
 }
 
-// count books an outcome that leaves no row.
-func (l *ledger) count(v semel.Verdict, n int64) { l.add(v.String(), 0, n, 0) }
+// count books an outcome that leaves the rows as they are.
+func (l *ledger) count(v semel.Verdict) { l.add(other[v], 0, 1, 0) }
+
+// other has the accounts of count, since making the names anew would allocate.
+var other = func() (names [semel.Discarded + 1]string) {
+	for v := range names {
+		names[v] = store.AccountOther + semel.Verdict(v).String()
+	}
+	return names
+}()

@@ -145,7 +145,7 @@ func (b *batch[Tx]) correctDelivery(it *item) {
 		b.ledger.add(store.AccountOpened, 0, 1, 0)
 	}
 	if it.known || it.d.ID == "" {
-		b.ledger.count(it.verdict, 1)
+		b.ledger.count(it.verdict)
 		return
 	}
 	r := b.record(it, rowVerdict(it))
@@ -165,12 +165,12 @@ func (b *batch[Tx]) correctLetter(it *item) {
 		b.moves = append(b.moves, m)
 	}
 	if it.verdict == semel.Parked || it.verdict == semel.Dead {
-		b.ledger.count(it.verdict, 1)
+		b.ledger.count(it.verdict)
 		return
 	}
 	b.ledger.add(store.AccountClosed, 0, 1, 0)
 	if !letter.Recorded(it.letter) {
-		b.ledger.count(it.verdict, 1)
+		b.ledger.count(it.verdict)
 		return
 	}
 	r := b.record(it, rowVerdict(it))

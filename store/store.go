@@ -223,6 +223,9 @@ const (
 	// AccountOpened and AccountClosed count letters: opened - closed = open.
 	AccountOpened = "letters_opened"
 	AccountClosed = "letters_closed"
+	// AccountOther is a prefix for outcomes that leave the inbox rows as they
+	// are: "other_duplicate", "other_conflict" and so on.
+	AccountOther = "other_"
 	// AccountPurged is a prefix: "purged_applied" and so on.
 	AccountPurged = "purged_"
 )
