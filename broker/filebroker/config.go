@@ -1,0 +1,134 @@
+package filebroker
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Files says what a message is.
+type Files uint8
+
+const (
+	// Whole: every file is one message, its bytes are the body.
+	Whole Files = iota
+	// Lines: every line of a file is one message (NDJSON, plain or gzip).
+	Lines
+)
+
+// Complete says how a file in inbox/ is known to be finished by its writer.
+// Names that begin with a dot and sidecars of error/ never count as files.
+type Complete uint8
+
+const (
+	// Renamed: the writer uses a temporary name (a leading dot, or a suffix
+	// such as .tmp, .part, .filepart, .swp, .crdownload, ~) and renames the
+	// file when it is finished.
+	Renamed Complete = iota
+	// Marked: the writer creates name+MarkerSuffix when name is finished.
+	Marked
+	// Settled: the file did not change (size, modification time, inode) over
+	// Scans looks and MinAge, both counted from when we first saw it so.
+	Settled
+)
+
+// Done says what becomes of a file when everything of it is decided.
+type Done uint8
+
+const (
+	// Keep moves it to done/.
+	Keep Done = iota
+	// Delete removes it.
+	Delete
+)
+
+// Config says where the queue is and how to read it. The zero value of every
+// field but Root is a documented default.
+type Config struct {
+	// Root holds inbox/, processing/, done/ and error/, all on one file
+	// system. Required. It must exist; the four are made if missing.
+	Root string
+	// Create makes Root itself too.
+	Create bool
+	// Files says what a message is. Default Whole.
+	Files Files
+	// Complete says when a file may be taken. Default Renamed.
+	Complete Complete
+	// MarkerSuffix is what Marked appends. Default ".ok"; it begins with a
+	// dot and has at least three bytes.
+	MarkerSuffix string
+	// Scans and MinAge belong to Settled. Defaults 3 and 5 s.
+	Scans  int
+	MinAge time.Duration
+	// Done says what becomes of finished files. Default Keep.
+	Done Done
+	// MaxBytes bounds one message. A larger one is handed over as malformed,
+	// without body. Default 16 MiB.
+	MaxBytes int64
+	// MaxScopes bounds how many files Lines holds at a time. Default 256.
+	MaxScopes int
+	// Worker is what people see as the name of this process, followed by a
+	// random part. Default: host and process id.
+	Worker string
+	// Consumer is noted in the sidecars of error/. Optional.
+	Consumer string
+	// Lease is how long a worker may stay silent before its claims are
+	// taken over. A worker that is dead is noticed at once where the file
+	// system has locks. Default 30 s.
+	Lease time.Duration
+	// Poll is how often an empty inbox is looked at. Default 250 ms.
+	Poll time.Duration
+	// Report is told, once per file, what cannot be handled as a message or
+	// did not go as it should: [ErrNotRegular], [ErrHardLink], [ErrChanged],
+	// [ErrGone], [ErrStopped], [ErrTaken], or an error of the file system.
+	// It is called from several goroutines and must return quickly.
+	Report func(name string, err error)
+}
+
+func (c Config) withDefaults() Config {
+	def(&c.MarkerSuffix, ".ok")
+	def(&c.Scans, 3)
+	def(&c.MinAge, 5*time.Second)
+	def(&c.MaxBytes, 16<<20)
+	def(&c.MaxScopes, 256)
+	def(&c.Lease, 30*time.Second)
+	def(&c.Poll, 250*time.Millisecond)
+	if c.Report == nil {
+		c.Report = func(string, error) {}
+	}
+	return c
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate returns all problems of the configuration by itself, at once.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch base := filepath.Base(c.Root); {
+	case c.Root == "":
+		bad("root is missing: name the directory that holds inbox/, processing/, done/ and error/")
+	case base == inboxDir:
+		bad("root %q is the inbox itself: name its parent %q; inbox/, processing/, done/ and error/ live below the root", c.Root, filepath.Dir(filepath.Clean(c.Root)))
+	}
+	if c.Files > Lines || c.Complete > Settled || c.Done > Delete {
+		bad("unknown value of Files, Complete or Done")
+	}
+	if s := c.MarkerSuffix; s != "" && (len(s) < 3 || s[0] != '.' || strings.ContainsRune(s, filepath.Separator)) {
+		bad("marker suffix %q: it begins with a dot and has at least three bytes", s)
+	}
+	if strings.ContainsAny(c.Worker, `/\`) || strings.HasPrefix(c.Worker, ".") || len(c.Worker) > maxWorker {
+		bad("worker %q: no slash, no leading dot, at most %d bytes", c.Worker, maxWorker)
+	}
+	if c.Scans < 0 || c.MinAge < 0 || c.MaxBytes < 0 || c.MaxScopes < 0 || c.Lease < 0 || c.Poll < 0 {
+		bad("Scans, MinAge, MaxBytes, MaxScopes, Lease and Poll cannot be negative")
+	}
+	return errors.Join(errs...)
+}

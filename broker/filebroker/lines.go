@@ -1,0 +1,355 @@
+package filebroker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker"
+)
+
+// lines is a queue whose messages are lines of files. A file is a scope: it
+// is assigned when it is claimed and revoked when all of it is decided.
+type lines struct {
+	*core
+	owner broker.Owner
+
+	// Guarded by recv. Files are read one after the other.
+	files []*file
+	plain packing
+}
+
+// lineFile is the part of a file that only lines have.
+type lineFile struct {
+	r       *reader
+	fh      *os.File
+	start   int64 // where to begin
+	broken  error // why it cannot be read
+	revoked bool
+	retry   time.Time // when to try to finish it again
+
+	// Guarded by core.mu:
+	left int  // lines handed over and not settled
+	end  bool // nothing more will be handed over
+}
+
+// restEnd is the offset after the rest of a file that cannot be read. It
+// tells a later owner that the rest was decided as well.
+const restEnd = int64(1)<<62 - 1
+
+// maxAssign bounds how many files are assigned in one step.
+const maxAssign = 64
+
+// Bind implements broker.Owned.
+func (l *lines) Bind(o broker.Owner) { l.owner = o }
+
+// Capabilities implements broker.Receiver.
+func (l *lines) Capabilities() broker.Capabilities {
+	c := l.core.Capabilities()
+	c.Traits = semel.StablePosition | semel.ExclusiveScope | semel.InOrderPerScope
+	c.Ephemeral = true
+	return c
+}
+
+// gather reads lines, claiming files as it comes to the end of those it has:
+// more at a time the smaller they are.
+func (l *lines) gather(ctx context.Context, b *basket) error {
+	for want := 1; !b.full() && ctx.Err() == nil; want = min(2*want, maxAssign) {
+		for _, f := range l.files {
+			if err := l.readInto(f, b); err != nil || b.full() {
+				return err
+			}
+		}
+		if n, err := l.acquire(ctx, want); n == 0 || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readInto adds lines of f until it ends or the basket is full.
+func (l *lines) readInto(f *file, b *basket) error {
+	if l.ended(f) {
+		return nil
+	}
+	if err := l.open(f); err != nil {
+		return err
+	}
+	before := len(b.items)
+	end := l.fill(f, b)
+	if end {
+		f.lines.close()
+	}
+	l.mu.Lock()
+	f.lines.left += len(b.items) - before
+	f.lines.end = end
+	l.mu.Unlock()
+	return nil
+}
+
+// fill reports whether the file has come to its end.
+func (l *lines) fill(f *file, b *basket) (end bool) {
+	for f.lines.broken == nil {
+		ln, err := f.lines.r.next()
+		switch {
+		case err == io.EOF:
+			return true
+		case err != nil:
+			f.lines.start, f.lines.broken = ln.start, err
+			continue
+		case !b.fits(int64(len(ln.body))):
+			f.lines.r.unread(ln)
+			return false
+		}
+		b.add(l.item(f, ln))
+	}
+	if f.fate == nil {
+		f.fate = f.lines.broken
+		b.add(item{file: f, whole: true, start: f.lines.start, next: restEnd, returns: f.returns(), bad: semel.Invalid(f.lines.broken)})
+	}
+	return true
+}
+
+func (l *lines) item(f *file, ln line) item {
+	it := item{file: f, start: ln.start, next: ln.next, body: ln.body, returns: f.returns()}
+	if ln.tooLong {
+		it.bad = semel.Invalidf("the line has %d bytes, more than the %d allowed", ln.next-ln.start, l.cfg.MaxBytes)
+	}
+	return it
+}
+
+// returns names the letter that the file came back for, once: a dead line
+// comes back as a file of one line.
+func (f *file) returns() string {
+	letter := f.letter
+	f.letter = ""
+	return letter
+}
+
+func (l *lines) ended(f *file) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return f.lines.end
+}
+
+// open begins to read at the offset that the owner gave. What is wrong with
+// the file itself is told by fill, not by an error.
+func (l *lines) open(f *file) error {
+	lf := f.lines
+	if lf.r != nil || lf.broken != nil {
+		return nil
+	}
+	fh, err := openClaimed(f.path())
+	if err != nil {
+		return l.cannotOpen(f, err)
+	}
+	fi, err := fh.Stat()
+	if err != nil {
+		fh.Close()
+		return err
+	}
+	if !identify(fi).same(f.id) {
+		fh.Close()
+		l.condemn(f, ErrChanged)
+		return nil
+	}
+	lf.fh = fh
+	src, chunk, err := l.plain.open(fh, f.id.size)
+	if err == nil {
+		err = skipTo(src, lf.start)
+	}
+	lf.r = newReader(src, lf.start, l.cfg.MaxBytes, chunk)
+	switch {
+	case err == nil:
+	case lf.start == 0:
+		lf.broken = err
+	default:
+		l.condemn(f, err)
+	}
+	return nil
+}
+
+// cannotOpen sorts out why: the file is missing, it is at fault, or we are.
+func (l *lines) cannotOpen(f *file, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		l.vanish(f)
+		return nil
+	case unreadable(err):
+		f.lines.broken = err
+		return nil
+	}
+	return err
+}
+
+// condemn sends the file to error/ without handing over anything more of it.
+func (l *lines) condemn(f *file, why error) {
+	l.cfg.Report(f.name, why)
+	f.fate, f.lines.broken = why, why
+}
+
+// vanish forgets a file that is not in its claim any more.
+func (l *lines) vanish(f *file) {
+	l.gone(f)
+	f.lines.broken, f.fate = ErrGone, ErrGone
+	l.remove(f)
+	if l.owner != nil && !f.lines.revoked {
+		l.owner.Lost([]semel.Scope{f.scope})
+	}
+}
+
+// remove takes f off the list; the list is copied because a caller may be
+// going through it.
+func (l *lines) remove(f *file) {
+	f.lines.close()
+	kept := make([]*file, 0, len(l.files))
+	for _, g := range l.files {
+		if g != f {
+			kept = append(kept, g)
+		}
+	}
+	l.files = kept
+}
+
+func (lf *lineFile) close() {
+	if lf.fh != nil {
+		lf.fh.Close()
+		lf.fh = nil
+	}
+}
+
+// settle counts a line as decided.
+func (l *lines) settle(it *item, s broker.Settlement) broker.Settled {
+	f := it.file
+	if s.Verb == broker.Reject {
+		if answer := l.reject(it, s); answer != broker.Done {
+			return answer
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.lines.left--
+	if f.lines.left == 0 && f.lines.end {
+		l.rouse()
+	}
+	return broker.Done
+}
+
+// tidy revokes and moves the files of which every line is decided.
+func (l *lines) tidy(ctx context.Context) (bool, error) {
+	complete := l.complete()
+	if len(complete) == 0 {
+		return false, nil
+	}
+	if err := l.revoke(ctx, complete); err != nil {
+		return false, err
+	}
+	moved := false
+	for _, f := range complete {
+		if l.answer(f, l.finish(f)) == broker.Unknown {
+			f.lines.retry = time.Now().Add(l.cfg.Poll)
+			continue
+		}
+		moved = true
+		l.remove(f)
+	}
+	return moved, nil
+}
+
+func (l *lines) complete() []*file {
+	var complete []*file
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		if f.lines.end && f.lines.left == 0 && !now.Before(f.lines.retry) {
+			complete = append(complete, f)
+		}
+	}
+	return complete
+}
+
+// revoke tells the owner that scopes end in good order.
+func (l *lines) revoke(ctx context.Context, files []*file) error {
+	var scopes []semel.Scope
+	for _, f := range files {
+		if !f.lines.revoked {
+			scopes = append(scopes, f.scope)
+		}
+	}
+	if len(scopes) == 0 {
+		return nil
+	}
+	if l.owner != nil {
+		if err := l.owner.Revoked(ctx, scopes); err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		f.lines.revoked = true
+	}
+	return nil
+}
+
+// leave ends all scopes, finishes what is decided and gives back the rest.
+func (l *lines) leave(ctx context.Context) error {
+	err := l.revoke(ctx, l.files)
+	l.set.Lock()
+	complete := l.complete()
+	l.set.Unlock()
+	for _, f := range complete {
+		if l.answer(f, l.finish(f)) != broker.Unknown {
+			l.remove(f)
+		}
+	}
+	for _, f := range l.files {
+		f.lines.close()
+	}
+	l.giveBackAll(append(l.files, l.todo...))
+	l.files = nil
+	return err
+}
+
+// lose tells the owner that others have the files.
+func (l *lines) lose() {
+	var scopes []semel.Scope
+	for _, f := range l.files {
+		f.lines.close()
+		if !f.lines.revoked {
+			scopes = append(scopes, f.scope)
+		}
+	}
+	l.files = nil
+	if l.owner != nil && len(scopes) > 0 {
+		l.owner.Lost(scopes)
+	}
+}
+
+// reject writes a dead line to error/ as a file of its own, under a name that
+// a repeat after a crash recognises.
+func (l *lines) reject(it *item, s broker.Settlement) broker.Settled {
+	f := it.file
+	if it.whole {
+		f.deadLetter = s.Letter
+		if s.Why != "" {
+			f.fate = errors.New(s.Why)
+		}
+		return broker.Done
+	}
+	as := lineName(f.name, it.start)
+	if done, err := readSidecar(filepath.Join(l.dirs.error, sidecarName(as))); err == nil && done.Letter == s.Letter {
+		return broker.Done
+	}
+	origin := semel.Position{Scope: f.scope, Offset: semel.Offset{Lo: it.start}}
+	if _, arrived := l.hasArrived(f.claim.dir, lineCopy(it.start)); !arrived {
+		if err := l.copyLine(it); err != nil {
+			return l.answer(f, err)
+		}
+	}
+	return l.answer(f, l.toError(f.claim.dir, lineCopy(it.start), as, Sidecar{Origin: origin.String(), Letter: s.Letter, Why: s.Why}))
+}
