@@ -76,7 +76,9 @@ type batch[Tx any] struct {
 	ledger   ledger
 	ties     int64
 	hooks    hooks
+	began    time.Time // when the transaction had been opened
 	handled  time.Duration
+	expired  bool // the handlers ran out of time
 	messages []semel.Message // for set-based handlers
 	targets  []int           // of messages: the item
 }
@@ -84,7 +86,7 @@ type batch[Tx any] struct {
 // run does everything between BEGIN and COMMIT. It may be called again for the
 // same items after a rollback.
 func (b *batch[Tx]) run(ctx context.Context, tx Tx) error {
-	b.tx = tx
+	b.tx, b.began = tx, time.Now()
 	b.reset()
 	steps := [...]func(context.Context) error{
 		b.fence, b.hold, b.take, b.comeBack, b.claim, b.find, b.settlePrior, b.decide, b.write, b.handle, b.correct,
@@ -108,7 +110,7 @@ func (b *batch[Tx]) reset() {
 	clear(b.blocked)
 	clear(b.versions)
 	b.ledger.reset()
-	b.suspects, b.ties, b.handled, b.hooks.fns = b.suspects[:0], 0, 0, b.hooks.fns[:0]
+	b.suspects, b.ties, b.handled, b.expired, b.hooks.fns = b.suspects[:0], 0, 0, false, b.hooks.fns[:0]
 }
 
 // fence advances every scope of the batch, which checks and locks it as well:
@@ -177,7 +179,7 @@ func (b *batch[Tx]) handle(ctx context.Context) error {
 	} else {
 		err = b.handleBatch(ctx)
 	}
-	b.handled = time.Since(begin)
+	b.handled, b.expired = time.Since(begin), ctx.Err() != nil
 	if err == nil {
 		fault.Hit(fault.Handled)
 	}

@@ -137,7 +137,7 @@ func (w *committer[Tx]) takeOver(items []item) error {
 	var units []string
 	for i := range items {
 		if it := &items[i]; it.letter == nil && it.scope == nil && it.d.Takeover != semel.Fresh {
-			it.suspect = &store.Suspect{Unit: it.d.Origin()}
+			it.suspect = &store.Suspect{Unit: it.d.Origin() + " " + it.d.ID}
 			units = append(units, it.suspect.Unit)
 		}
 	}
@@ -176,6 +176,7 @@ func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 			now = append(now, *it.suspect)
 		}
 		slices.SortFunc(now, func(x, y store.Suspect) int { return cmp.Compare(x.Unit, y.Unit) })
+		now = slices.CompactFunc(now, func(x, y store.Suspect) bool { return x.Unit == y.Unit })
 		return w.c.store.Suspect(ctx, tx, name, now)
 	})
 	return err
@@ -233,7 +234,6 @@ func (w *committer[Tx]) attempt(items []item) error {
 	if err := w.announce(items); err != nil {
 		return err
 	}
-	begin := time.Now()
 	w.b.items = items
 	mark := store.Mark{Consumer: w.c.cfg.Name, Worker: w.c.cfg.Worker, Slot: w.slot, Batch: w.mark + 1}
 	outcome, err := w.c.store.InTx(w.hard, mark, w.b.run)
@@ -245,8 +245,9 @@ func (w *committer[Tx]) attempt(items []item) error {
 	}
 	fault.Hit(fault.Committed)
 	w.mark++
-	w.grow(len(items), time.Since(begin))
-	w.committed(items, time.Since(begin))
+	took := time.Since(w.b.began)
+	w.grow(len(items), took)
+	w.committed(items, took)
 	return nil
 }
 
@@ -424,6 +425,11 @@ func (w *committer[Tx]) failed(items []item, f *failure) error {
 	if errors.Is(f.err, semel.ErrStale) && it.stale < maxStale {
 		it.stale++
 		it.alone = true
+		w.size = max(1, f.i)
+		return nil
+	}
+	if w.b.expired && len(items) > 1 && errors.Is(f.err, context.DeadlineExceeded) {
+		it.alone = true // the others took the time; it gets all of it now
 		w.size = max(1, f.i)
 		return nil
 	}

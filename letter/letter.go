@@ -133,14 +133,15 @@ func Redelivered(s store.State, same, returned, replay bool) Reaction {
 }
 
 // Ref names the letter of a message: derived from the consumer and the id with
-// its content, or from the place where a message without id was found. Writing
-// a letter twice therefore meets itself.
+// its content, or, for a message without id, from the place where it was found
+// and its content (not every source can tell places apart). Writing a letter
+// twice therefore meets itself.
 func Ref(consumer, id string, f store.Fingerprint, origin string) string {
 	h := sha256.New()
 	if id != "" {
 		fmt.Fprintf(h, "%q id %q %x", consumer, id, f)
 	} else {
-		fmt.Fprintf(h, "%q at %q", consumer, origin)
+		fmt.Fprintf(h, "%q at %q %x", consumer, origin, f)
 	}
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:10]))
 }
