@@ -78,7 +78,7 @@ type batch[Tx any] struct {
 	hooks    hooks
 	began    time.Time // when the transaction had been opened
 	handled  time.Duration
-	expired  bool // the handlers ran out of time
+	expired  bool            // the handlers ran out of time
 	messages []semel.Message // for set-based handlers
 	targets  []int           // of messages: the item
 }

@@ -152,9 +152,6 @@ func (s *scopes[Tx]) Revoked(ctx context.Context, scs []semel.Scope) error {
 		if err := s.drain(ctx, sc); err != nil {
 			return err
 		}
-		if err := s.clear(ctx, sc); err != nil {
-			return err
-		}
 		left = append(left, store.Fence{Scope: sc.Scope, Epoch: sc.epoch})
 		s.report(name, "left", nil)
 	}
@@ -162,17 +159,6 @@ func (s *scopes[Tx]) Revoked(ctx context.Context, scs []semel.Scope) error {
 		return nil
 	}
 	return s.c.store.Leave(ctx, s.c.cfg.Name, left)
-}
-
-// clear drops the suspicion against a scope that ends in good order for good.
-func (s *scopes[Tx]) clear(ctx context.Context, sc *scope) error {
-	if sc.suspect == nil || !s.c.src.Capabilities().Ephemeral {
-		return nil
-	}
-	_, err := s.c.store.InTx(ctx, store.Mark{}, func(ctx context.Context, tx Tx) error {
-		return s.c.store.Suspect(ctx, tx, s.c.cfg.Name, []store.Suspect{{Unit: sc.String()}})
-	})
-	return err
 }
 
 func (s *scopes[Tx]) drain(ctx context.Context, sc *scope) error {
