@@ -33,6 +33,7 @@ type Expr struct {
 	code *gojq.Code
 	// body and meta tell what jq looks at, so that the rest is not made.
 	body, meta, bytes bool
+	constant          bool
 }
 
 // Error is a problem with an expression; At is the byte in its text.
@@ -75,7 +76,7 @@ func Compile(name, text string) (*Expr, error) {
 	if err != nil {
 		return nil, parseError(text, err)
 	}
-	e := &Expr{Name: name, Text: text}
+	e := &Expr{Name: name, Text: text, constant: constant(q)}
 	if e.root, e.path = simple(q); e.root != rootJQ {
 		return e, e.checkMeta()
 	}
@@ -167,6 +168,24 @@ func (e *Expr) checkMeta() error {
 	}
 	return &Error{0, fmt.Sprintf("$meta has no %q: it has %s", e.path[0], strings.Join(metaNames, ", "))}
 }
+
+// constant reports a literal.
+func constant(q *gojq.Query) bool {
+	if q.Term == nil || len(q.Term.SuffixList) > 0 {
+		return false
+	}
+	switch q.Term.Type {
+	case gojq.TermTypeNumber, gojq.TermTypeTrue, gojq.TermTypeFalse, gojq.TermTypeNull:
+		return true
+	case gojq.TermTypeString:
+		return q.Term.Str.Queries == nil
+	}
+	return false
+}
+
+// Constant reports whether the expression is a literal, the same for every
+// message.
+func (e *Expr) Constant() bool { return e.constant }
 
 // ignoresInput reports whether a program is certain not to look at the body,
 // so that files that are not JSON can still be named by their file name.
