@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -84,6 +85,9 @@ var runOf = regexp.MustCompile(`^run(\d+)-\d+\.(json|ndjson)`)
 func lastRun(root string) (int, error) {
 	last := 0
 	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a worker moved it on
+		}
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,8 @@ type File struct {
 }
 
 // Deliver puts files into the inbox of the directory queue at root, each one
-// complete before it can be seen. It replaces a file of the same name.
+// complete before it can be seen. It replaces a file of the same name. One call
+// at a time for one root.
 func Deliver(root string, files []File) error {
 	inbox := filepath.Join(root, "inbox")
 	if err := os.MkdirAll(inbox, 0o755); err != nil {
