@@ -85,17 +85,18 @@ func Errorf(c semel.Class, format string, args ...any) error {
 	return &Error{Class: c, Err: fmt.Errorf(format, args...)}
 }
 
-// Classify implements store.Store. What the handler's own COMMIT causes is
-// Permanent: doing it again does it again.
+// Classify implements store.Store. A handler that ends the transaction, and a
+// name that is taken, are faults of the set-up.
 func (s *Store) Classify(err error) semel.Class {
 	var e *Error
+	var taken *store.TakenError
 	switch {
+	case errors.Is(err, store.ErrEnded) || errors.As(err, &taken):
+		return semel.ClassFault
 	case errors.As(err, &e):
 		return e.Class
 	case errors.Is(err, ErrLost):
 		return semel.ClassInfrastructure
-	case errors.Is(err, store.ErrEnded):
-		return semel.ClassPermanent
 	}
 	return semel.ClassTransient
 }
@@ -132,26 +133,20 @@ func (s *Store) LoseCommit(committed bool, refused int) {
 	s.Fail(OpResolve, refused, Errorf(semel.ClassInfrastructure, "resolve: %w", ErrLost))
 }
 
-// Break makes the store unreachable: every operation fails with err, by
-// default ErrLost, class Infrastructure. A transaction in flight is rolled
-// back; if it was about to commit, the outcome is Unknown.
-func (s *Store) Break(err error) {
-	if err == nil {
-		err = ErrLost
-	}
+// Break makes the store unreachable: every operation fails, class
+// Infrastructure. A transaction in flight is rolled back; if it was about to
+// commit, the outcome is Unknown.
+func (s *Store) Break() {
 	s.faults.Lock()
 	defer s.faults.Unlock()
-	s.broken = &Error{semel.ClassInfrastructure, fmt.Errorf("store is unreachable: %w", errors.Join(ErrLost, err))}
-	if errors.Is(err, ErrLost) {
-		s.broken.Err = fmt.Errorf("store is unreachable: %w", err)
-	}
+	s.broken = true
 }
 
 // Heal ends Break.
 func (s *Store) Heal() {
 	s.faults.Lock()
 	defer s.faults.Unlock()
-	s.broken = nil
+	s.broken = false
 }
 
 type plan struct {
@@ -178,8 +173,8 @@ func (s *Store) ask(ctx context.Context, op Op, m store.Mark) error {
 func (s *Store) fate(op Op) error {
 	s.faults.Lock()
 	defer s.faults.Unlock()
-	if s.broken != nil && op != OpCommitted { // what is committed is
-		return s.broken
+	if s.broken && op != OpCommitted { // what is committed is committed
+		return Errorf(semel.ClassInfrastructure, "the store cannot be reached: %w", ErrLost)
 	}
 	p, ok := s.planned[op]
 	if !ok || p.left <= 0 {

@@ -33,6 +33,9 @@ func (r markRow) describe(ok bool) string {
 
 // Enlist implements store.Workers.
 func (s *Store) Enlist(ctx context.Context, w store.Worker) error {
+	if w.Consumer == "" || w.Name == "" || w.Slots < 1 {
+		return Errorf(semel.ClassFault, "a worker needs a consumer, a name and at least one slot: %+v", w)
+	}
 	return s.alone(ctx, OpEnlist, func() error {
 		for _, fact := range slices.Sorted(maps.Keys(w.Identity)) {
 			k, want := key{w.Consumer, fact}, w.Identity[fact]
@@ -105,8 +108,8 @@ func (s *Store) assign(consumer, worker string, start store.Start) store.Fence {
 		row = fenceRow{next: start.At, clean: true}
 	}
 	clean := row.clean
-	s.assigns++
-	row.epoch, row.clean, row.worker, row.assigned, row.at = row.epoch+1, false, worker, s.assigns, time.Now()
+	s.serial++
+	row.epoch, row.clean, row.worker, row.assigned, row.at = row.epoch+1, false, worker, s.serial, time.Now()
 	f := row.fence(start.Scope)
 	f.Fresh, f.Clean, f.Other = !ok, clean, other
 	s.fences.set(k, row)
@@ -127,7 +130,7 @@ func (s *Store) other(k fenceKey) (incarnation string, exists bool) {
 
 // Advance implements store.Fences.
 func (s *Store) Advance(ctx context.Context, tx *Tx, consumer string, a []store.Advance, lost []int) ([]int, error) {
-	if err := tx.enter(ctx, OpAdvance); err != nil {
+	if err := s.enter(ctx, tx, OpAdvance); err != nil {
 		return lost, err
 	}
 	s.mu.Lock()

@@ -13,6 +13,7 @@ import (
 // letterRow is replaced, never changed.
 type letterRow struct {
 	store.Letter
+	serial    int64 // order of writing
 	attempts  []store.Attempt
 	revisions []store.Revision
 }
@@ -40,7 +41,7 @@ func view(row *letterRow, bodies bool) store.Letter {
 
 // Any implements store.Letters.
 func (s *Store) Any(ctx context.Context, tx *Tx, consumer string) (bool, error) {
-	if err := tx.enter(ctx, OpAny); err != nil {
+	if err := s.enter(ctx, tx, OpAny); err != nil {
 		return false, err
 	}
 	n, _ := s.lettered.get(consumer)
@@ -49,7 +50,7 @@ func (s *Store) Any(ctx context.Context, tx *Tx, consumer string) (bool, error) 
 
 // Find implements store.Letters.
 func (s *Store) Find(ctx context.Context, tx *Tx, consumer string, ids, refs []string, out []store.Letter) ([]store.Letter, error) {
-	if err := tx.enter(ctx, OpFind); err != nil {
+	if err := s.enter(ctx, tx, OpFind); err != nil {
 		return out, err
 	}
 	first := len(out)
@@ -73,7 +74,7 @@ func (s *Store) Find(ctx context.Context, tx *Tx, consumer string, ids, refs []s
 
 // Park implements store.Letters. A new letter has version 1.
 func (s *Store) Park(ctx context.Context, tx *Tx, p []store.Parking, exists []int) ([]int, error) {
-	if err := tx.enter(ctx, OpPark); err != nil {
+	if err := s.enter(ctx, tx, OpPark); err != nil {
 		return exists, err
 	}
 	s.mu.Lock()
@@ -85,7 +86,8 @@ func (s *Store) Park(ctx context.Context, tx *Tx, p []store.Parking, exists []in
 			exists = append(exists, i)
 			continue
 		}
-		row := &letterRow{Letter: park.Letter}
+		s.serial++
+		row := &letterRow{Letter: park.Letter, serial: s.serial}
 		row.Message = copyMessage(park.Message)
 		row.Version, row.Created, row.Updated, row.Due = 1, now, now, time.Time{}
 		if ok {
@@ -118,7 +120,7 @@ func (r *letterRow) attempt(a store.Attempt, now time.Time) {
 
 // Move implements store.Letters.
 func (s *Store) Move(ctx context.Context, tx *Tx, consumer string, m []store.Move, missed []int) ([]int, error) {
-	if err := tx.enter(ctx, OpMove); err != nil {
+	if err := s.enter(ctx, tx, OpMove); err != nil {
 		return missed, err
 	}
 	s.mu.Lock()
@@ -150,6 +152,9 @@ func (r *letterRow) move(m *store.Move, now time.Time) {
 	}
 	if m.By != "" {
 		r.By, r.Note = m.By, m.Note
+	}
+	if m.Revised != nil || !m.To.Open() {
+		r.Proposed = 0 // none waits for a decision any more
 	}
 	if m.Revised != nil {
 		r.Message, r.Fingerprint = copyMessage(m.Revised.Message), m.Revised.Fingerprint
@@ -215,7 +220,7 @@ func (s *Store) unindex(row *letterRow) {
 
 // Note implements store.Letters.
 func (s *Store) Note(ctx context.Context, tx *Tx, consumer string, seen []string, r []store.Revision) error {
-	if err := tx.enter(ctx, OpNote); err != nil {
+	if err := s.enter(ctx, tx, OpNote); err != nil {
 		return err
 	}
 	s.mu.Lock()

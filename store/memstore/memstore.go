@@ -42,12 +42,12 @@ type Store struct {
 	waiting  table[key, struct{}] // refs of letters that Due looks at
 	holds    table[key, store.Hold]
 	suspects table[key, store.Suspect]
-	assigns  int64 // counts assignments, to tell the last one
+	serial   int64 // numbers letters and assignments
 
 	faults  sync.Mutex
 	script  func(Step) error
 	planned map[Op]plan
-	broken  *Error
+	broken  bool
 }
 
 // key is a row's key within a consumer.

@@ -17,6 +17,9 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (store.Purged, error) 
 	if p.Limit == 0 {
 		p.Limit = 1000
 	}
+	if p.Keep < 0 {
+		return done, Errorf(semel.ClassFault, "purge: keep is negative: %v", p.Keep)
+	}
 	err := s.alone(ctx, OpPurge, func() error {
 		c := cut{p.Consumer, time.Now().Add(-p.Keep), p.Limit}
 		done.Records = s.purgeRecords(&c)

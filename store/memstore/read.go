@@ -23,7 +23,7 @@ func (s *Store) read(ctx context.Context, op Op) error {
 	return nil
 }
 
-// Due implements store.Reader. The head of a key is its open letter with the
+// Due implements store.Reader. maxBytes 0 means no limit. The head of a key is its open letter with the
 // lowest number; what is not at the head does not run, nor does what stands
 // behind a dead head.
 func (s *Store) Due(ctx context.Context, consumer string, limit int, maxBytes int64) ([]store.Letter, time.Duration, error) {
@@ -36,14 +36,23 @@ func (s *Store) Due(ctx context.Context, consumer string, limit int, maxBytes in
 	var due []store.Letter
 	var size int64
 	for _, row := range rows {
-		size += int64(len(row.Message.Body))
-		full := len(due) >= limit || len(due) > 0 && size > maxBytes
+		size += weight(&row.Message)
+		full := len(due) >= limit || len(due) > 0 && maxBytes > 0 && size > maxBytes
 		if full || row.Due.After(now) {
 			return due, max(0, row.Due.Sub(now)), nil
 		}
 		due = append(due, view(row, true))
 	}
 	return due, -1, nil
+}
+
+// weight is the size of body and header.
+func weight(m *semel.Message) int64 {
+	n := len(m.Body)
+	for _, f := range m.Header {
+		n += len(f.Name) + len(f.Value)
+	}
+	return int64(n)
 }
 
 // runnable returns the letters that only wait for their time, earliest first.
@@ -67,12 +76,13 @@ func (s *Store) runnable(consumer string) []*letterRow {
 		}
 	}
 	slices.SortFunc(rows, func(a, b *letterRow) int {
-		return cmp.Or(a.Due.Compare(b.Due), a.Created.Compare(b.Created), strings.Compare(a.Ref, b.Ref))
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.serial, b.serial))
 	})
 	return rows
 }
 
-// List implements store.Reader. Nothing follows a reference that is not there.
+// List implements store.Reader. To continue after a reference that is gone is
+// an error of class Permanent.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Letter, error) {
 	if err := s.read(ctx, OpList); err != nil {
 		return nil, err
@@ -80,7 +90,10 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Letter, error)
 	defer s.mu.RUnlock()
 	rows := s.sorted(func(l *letterRow) bool { return matches(l, &q) })
 	if q.After != "" {
-		rows = s.after(rows, &q)
+		var err error
+		if rows, err = s.after(rows, &q); err != nil {
+			return nil, err
+		}
 	}
 	if q.Limit == 0 {
 		q.Limit = 100
@@ -110,18 +123,18 @@ func byCreation(a, b *letterRow) int {
 
 // after drops the rows up to q.After, which need not be selected itself: it
 // may have changed its state since it was listed.
-func (s *Store) after(rows []*letterRow, q *store.Query) []*letterRow {
+func (s *Store) after(rows []*letterRow, q *store.Query) ([]*letterRow, error) {
 	last := s.sorted(func(l *letterRow) bool {
 		return l.Ref == q.After && (q.Consumer == "" || l.Consumer == q.Consumer)
 	})
 	if len(last) == 0 {
-		return nil
+		return nil, Errorf(semel.ClassPermanent, "list: the letter %q to continue after is gone; list from the start", q.After)
 	}
 	i := slices.IndexFunc(rows, func(l *letterRow) bool { return byCreation(l, last[0]) > 0 })
 	if i < 0 {
-		return nil
+		return nil, nil
 	}
-	return rows[i:]
+	return rows[i:], nil
 }
 
 func matches(l *letterRow, q *store.Query) bool {
@@ -221,9 +234,13 @@ func imbalances(ledger []store.Tally, open int64) []store.Imbalance {
 // mirrored are the verdicts that inbox rows have.
 var mirrored = [...]semel.Verdict{semel.Applied, semel.Superseded, semel.Filtered, semel.Parked, semel.Discarded}
 
-// unmirrored compares ledger and inbox rows, per verdict and bucket. An
-// imbalance with equal numbers is one of the hash sums.
+// unmirrored compares ledger and inbox rows, per verdict and bucket, where the
+// consumer's strategy keeps rows. An imbalance with equal numbers is one of
+// the hash sums.
 func (s *Store) unmirrored(consumer string, ledger []store.Tally) []store.Imbalance {
+	if kept, _ := s.identity.was(key{consumer, "inbox"}); kept != "table" {
+		return nil
+	}
 	rows, want := make(map[tallyKey]tally), make(map[tallyKey]tally)
 	for k, r := range s.inbox.committed() {
 		if k.consumer == consumer {

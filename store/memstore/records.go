@@ -27,13 +27,16 @@ type tally struct {
 
 // Claim implements store.Records.
 func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, r []store.Record, prior []store.Prior) ([]store.Prior, error) {
-	if err := tx.enter(ctx, OpClaim); err != nil {
+	if err := s.enter(ctx, tx, OpClaim); err != nil {
 		return prior, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	for i, rec := range r {
+		if len(rec.ID) == 0 || len(rec.ID) > semel.MaxIDBytes {
+			return prior, Errorf(semel.ClassPermanent, "claim: an id has %d bytes; 1 to %d are allowed", len(rec.ID), semel.MaxIDBytes)
+		}
 		k := key{consumer, rec.ID}
 		if have, ok := s.inbox.get(k); ok {
 			prior = append(prior, store.Prior{I: i, Record: have.Record})
@@ -46,7 +49,7 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, r []store.Re
 
 // Record implements store.Records.
 func (s *Store) Record(ctx context.Context, tx *Tx, consumer string, r []store.Record) error {
-	if err := tx.enter(ctx, OpRecord); err != nil {
+	if err := s.enter(ctx, tx, OpRecord); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -64,7 +67,7 @@ func (s *Store) Record(ctx context.Context, tx *Tx, consumer string, r []store.R
 
 // Count implements store.Records.
 func (s *Store) Count(ctx context.Context, tx *Tx, consumer string, t []store.Tally) error {
-	if err := tx.enter(ctx, OpCount); err != nil {
+	if err := s.enter(ctx, tx, OpCount); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -83,7 +86,7 @@ func (s *Store) count(consumer string, t store.Tally) {
 
 // Versions implements store.Versions.
 func (s *Store) Versions(ctx context.Context, tx *Tx, consumer string, keys []string, out []store.Versioned) ([]store.Versioned, error) {
-	if err := tx.enter(ctx, OpVersions); err != nil {
+	if err := s.enter(ctx, tx, OpVersions); err != nil {
 		return out, err
 	}
 	for _, k := range keys {
@@ -96,7 +99,7 @@ func (s *Store) Versions(ctx context.Context, tx *Tx, consumer string, keys []st
 
 // SetVersions implements store.Versions.
 func (s *Store) SetVersions(ctx context.Context, tx *Tx, consumer string, v []store.Versioned) error {
-	if err := tx.enter(ctx, OpSetVersions); err != nil {
+	if err := s.enter(ctx, tx, OpSetVersions); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -109,7 +112,7 @@ func (s *Store) SetVersions(ctx context.Context, tx *Tx, consumer string, v []st
 
 // Lock implements store.Holds.
 func (s *Store) Lock(ctx context.Context, tx *Tx, consumer string, keys []string, out []store.Hold) ([]store.Hold, error) {
-	if err := tx.enter(ctx, OpLock); err != nil {
+	if err := s.enter(ctx, tx, OpLock); err != nil {
 		return out, err
 	}
 	for _, k := range keys {
@@ -122,7 +125,7 @@ func (s *Store) Lock(ctx context.Context, tx *Tx, consumer string, keys []string
 
 // Append implements store.Holds.
 func (s *Store) Append(ctx context.Context, tx *Tx, consumer, k string, n int64) (store.Hold, error) {
-	if err := tx.enter(ctx, OpAppend); err != nil {
+	if err := s.enter(ctx, tx, OpAppend); err != nil {
 		return store.Hold{}, err
 	}
 	s.mu.Lock()
@@ -136,7 +139,7 @@ func (s *Store) Append(ctx context.Context, tx *Tx, consumer, k string, n int64)
 // Release implements store.Holds. Taking off more than is there is a Fault:
 // the hold and its letters disagree.
 func (s *Store) Release(ctx context.Context, tx *Tx, consumer, k string, n int64) error {
-	if err := tx.enter(ctx, OpRelease); err != nil {
+	if err := s.enter(ctx, tx, OpRelease); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -155,7 +158,7 @@ func (s *Store) Release(ctx context.Context, tx *Tx, consumer, k string, n int64
 
 // Suspects implements store.Suspects.
 func (s *Store) Suspects(ctx context.Context, tx *Tx, consumer string, units []string, out []store.Suspect) ([]store.Suspect, error) {
-	if err := tx.enter(ctx, OpSuspects); err != nil {
+	if err := s.enter(ctx, tx, OpSuspects); err != nil {
 		return out, err
 	}
 	for _, u := range units {
@@ -168,7 +171,7 @@ func (s *Store) Suspects(ctx context.Context, tx *Tx, consumer string, units []s
 
 // Suspect implements store.Suspects.
 func (s *Store) Suspect(ctx context.Context, tx *Tx, consumer string, rows []store.Suspect) error {
-	if err := tx.enter(ctx, OpSuspect); err != nil {
+	if err := s.enter(ctx, tx, OpSuspect); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -55,7 +55,15 @@ func (tx *Tx) unfinished() error {
 	return nil
 }
 
-// enter lets an operation of the pipeline pass, after what is queued.
+// enter lets an operation of the pipeline pass.
+func (s *Store) enter(ctx context.Context, tx *Tx, op Op) error {
+	if tx == nil || tx.s != s {
+		return Errorf(semel.ClassFault, "%s: the transaction is not one of this store", op)
+	}
+	return tx.enter(ctx, op)
+}
+
+// enter lets an operation pass, after what is queued.
 func (tx *Tx) enter(ctx context.Context, op Op) error {
 	if err := tx.usable(); err != nil {
 		return err
@@ -168,19 +176,26 @@ func (tx *Tx) run() {
 	defer func() { tx.busy = false }()
 	for i := range tx.queue {
 		b := &tx.queue[i]
-		for _, fn := range b.fns {
-			if tx.failed != nil {
-				b.err = tx.failed
-			}
-			if b.err != nil {
-				break
-			}
-			if b.err = fn(tx); b.err != nil && !verdict(b.err) {
-				tx.failed = fmt.Errorf("the transaction is aborted by message %d: %w", b.i, b.err)
+		fns := b.fns
+		b.fns = nil
+		for _, fn := range fns {
+			if b.err == nil {
+				b.err = tx.statement(b.i, fn)
 			}
 		}
-		b.fns = nil
 	}
+}
+
+// statement runs one queued statement of message i.
+func (tx *Tx) statement(i int, fn func(*Tx) error) error {
+	if tx.failed != nil {
+		return tx.failed
+	}
+	err := fn(tx)
+	if err != nil && !verdict(err) {
+		tx.failed = fmt.Errorf("the transaction is aborted by message %d: %w", i, err)
+	}
+	return err
 }
 
 func verdict(err error) bool {
