@@ -112,7 +112,7 @@ type Owner interface {
 
 // Stopped is the answer to an assignment of a scope that must not be read
 // until a person has looked at it.
-var Stopped = semel.Offset{Hi: -1, Lo: -1}
+func Stopped() semel.Offset { return semel.Offset{Hi: -1, Lo: -1} }
 
 // Assignment is a scope that the source says is ours now.
 type Assignment struct {

@@ -54,7 +54,7 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 	from := make([]semel.Offset, len(as))
 	for i, f := range fences {
 		if err := s.bounds(as[i], f); err != nil {
-			from[i] = broker.Stopped
+			from[i] = broker.Stopped()
 			s.report(as[i].Scope, "stopped", err)
 			continue
 		}

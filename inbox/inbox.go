@@ -21,9 +21,24 @@ import (
 type Strategy uint8
 
 const (
+	// Table keeps one row per message, in the handler's transaction. It
+	// protects against any repeat of an id while it is kept, and not against
+	// the same fact under another id. It requires nothing of the source, and
+	// costs one indexed row per message.
 	Table Strategy = iota
+	// Position relies on the fence row, which is written anyway. It protects
+	// against redelivery, rebalance and zombies, and not against a producer
+	// that published twice. It requires stable positions, one owner per scope
+	// and hand-over in order; it costs one row update per scope and batch.
 	Position
+	// UniqueKey relies on a unique key of the user's own table. It protects
+	// against the same fact under new ids, too, and not the effects beside
+	// that row. It requires that the handler tells a row it found there by
+	// semel.ErrDuplicate, and costs nothing of its own.
 	UniqueKey
+	// Upsert relies on the effect being an overwrite by id. It protects as
+	// far as doing it again changes nothing, which counters and appends do
+	// not. It requires that of the handler, and costs nothing.
 	Upsert
 
 	strategies

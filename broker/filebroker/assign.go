@@ -128,7 +128,7 @@ func (l *lines) assign(ctx context.Context, files []*file) error {
 	}
 	for i, f := range files {
 		switch {
-		case starts[i] == broker.Stopped:
+		case starts[i] == broker.Stopped():
 			l.stop(f, ErrStopped)
 			continue
 		case starts[i].Lo == restEnd:

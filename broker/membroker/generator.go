@@ -107,7 +107,7 @@ func (g *Generator) assign(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked = true
-	if g.stopped = at[0] == broker.Stopped; !g.stopped {
+	if g.stopped = at[0] == broker.Stopped(); !g.stopped {
 		g.next = int(at[0].Lo)
 	}
 	return nil

@@ -84,7 +84,7 @@ func (o *owner) Assigned(_ context.Context, as []broker.Assignment) ([]semel.Off
 		o.calls = append(o.calls, "assigned "+a.Scope.String())
 		out = append(out, semel.Offset{Lo: o.next[a.Scope.String()]})
 		if o.next[a.Scope.String()] < 0 {
-			out[len(out)-1] = broker.Stopped
+			out[len(out)-1] = broker.Stopped()
 		}
 	}
 	o.as = append(o.as, as...)

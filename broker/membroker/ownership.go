@@ -307,7 +307,7 @@ func (r *Receiver) starts(ctx context.Context, ps []*partition, as []broker.Assi
 func (r *Receiver) begin(p *partition, start semel.Offset) {
 	r.b.generation++
 	p.lease, p.pending, p.left = r.b.generation, false, semel.Fresh
-	if p.stopped = start == broker.Stopped; !p.stopped {
+	if p.stopped = start == broker.Stopped(); !p.stopped {
 		p.seek(start)
 	}
 }
