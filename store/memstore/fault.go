@@ -160,8 +160,11 @@ func (s *Store) ask(ctx context.Context, op Op, m store.Mark) error {
 		return err
 	}
 	s.faults.Lock()
-	script := s.script
+	script, closed := s.script, s.closed
 	s.faults.Unlock()
+	if closed {
+		return Errorf(semel.ClassFault, "the store is closed")
+	}
 	if script != nil {
 		if err := script(Step{op, m}); err != nil {
 			return err

@@ -36,7 +36,7 @@ func (s *Store) Enlist(ctx context.Context, w store.Worker) error {
 	if w.Consumer == "" || w.Name == "" || w.Slots < 1 {
 		return Errorf(semel.ClassFault, "a worker needs a consumer, a name and at least one slot: %+v", w)
 	}
-	return s.alone(ctx, OpEnlist, func() error {
+	err := s.alone(ctx, OpEnlist, func() error {
 		for _, fact := range slices.Sorted(maps.Keys(w.Identity)) {
 			k, want := key{w.Consumer, fact}, w.Identity[fact]
 			if have, ok := s.identity.get(k); ok && have != want {
@@ -49,10 +49,31 @@ func (s *Store) Enlist(ctx context.Context, w store.Worker) error {
 		}
 		return nil
 	})
+	if err == nil {
+		s.keep(w.Consumer, w.Name, true)
+	}
+	return err
+}
+
+// keep notes whether a worker is one of this connection.
+func (s *Store) keep(consumer, worker string, mine bool) {
+	s.faults.Lock()
+	defer s.faults.Unlock()
+	if s.mine == nil {
+		s.mine = make(map[[2]string]bool)
+	}
+	s.mine[[2]string{consumer, worker}] = mine
+}
+
+func (s *Store) enlisted(k slotKey) bool {
+	s.faults.Lock()
+	defer s.faults.Unlock()
+	return s.mine[[2]string{k.consumer, k.worker}]
 }
 
 // Retire implements store.Workers.
 func (s *Store) Retire(ctx context.Context, consumer, worker string) error {
+	s.keep(consumer, worker, false)
 	return s.alone(ctx, OpRetire, func() error {
 		for k := range maps.Clone(s.workers.rows) {
 			if k.consumer == consumer && k.worker == worker {
@@ -97,7 +118,7 @@ func (s *Store) Assign(ctx context.Context, consumer, worker string, starts []st
 	return out, nil
 }
 
-func (s *Store) assign(consumer, worker string, start store.Start) store.Fence {
+func (s *database) assign(consumer, worker string, start store.Start) store.Fence {
 	k := fenceKey{consumer, start.Scope}
 	row, ok := s.fences.get(k)
 	other, before := s.other(k)
@@ -118,7 +139,7 @@ func (s *Store) assign(consumer, worker string, start store.Start) store.Fence {
 
 // other is the incarnation of the scope's name that was assigned last, apart
 // from its own.
-func (s *Store) other(k fenceKey) (incarnation string, exists bool) {
+func (s *database) other(k fenceKey) (incarnation string, exists bool) {
 	var last int64
 	for o, row := range s.fences.rows {
 		if o.consumer == k.consumer && o.scope.Name == k.scope.Name && o != k && row.assigned > last {
@@ -163,7 +184,7 @@ func (s *Store) Leave(ctx context.Context, consumer string, f []store.Fence) err
 }
 
 // fencesOf returns the committed fences of a consumer, those not clean first.
-func (s *Store) fencesOf(consumer string, limit int) []store.Fence {
+func (s *database) fencesOf(consumer string, limit int) []store.Fence {
 	var out []store.Fence
 	for k, row := range s.fences.committed() {
 		if k.consumer == consumer {
@@ -188,7 +209,7 @@ func order(a, b bool) int {
 }
 
 // marksOf returns the committed marks of a consumer.
-func (s *Store) marksOf(consumer string) []store.Mark {
+func (s *database) marksOf(consumer string) []store.Mark {
 	var out []store.Mark
 	for k, row := range s.workers.committed() {
 		if k.consumer == consumer {

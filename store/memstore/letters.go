@@ -162,7 +162,7 @@ func (r *letterRow) move(m *store.Move, now time.Time) {
 }
 
 // put writes a letter and keeps the indexes; old is what it replaces.
-func (s *Store) put(old, row *letterRow) {
+func (s *database) put(old, row *letterRow) {
 	k := key{row.Consumer, row.Ref}
 	s.letters.set(k, row)
 	if old == nil {
@@ -184,7 +184,7 @@ func (s *Store) put(old, row *letterRow) {
 }
 
 // lettersOf counts the letters of a consumer.
-func (s *Store) lettersOf(consumer string, n int64) {
+func (s *database) lettersOf(consumer string, n int64) {
 	have, _ := s.lettered.get(consumer)
 	s.lettered.set(consumer, have+n)
 }
@@ -195,7 +195,7 @@ func waits(row *letterRow) bool {
 	return row.State == store.StateRetry || row.State == store.StateHeld || row.State.Open() && row.Number > 0
 }
 
-func (s *Store) index(row *letterRow) {
+func (s *database) index(row *letterRow) {
 	if row.Message.ID == "" {
 		return
 	}
@@ -204,7 +204,7 @@ func (s *Store) index(row *letterRow) {
 	s.byID.set(k, append(slices.Clip(refs), row.Ref))
 }
 
-func (s *Store) unindex(row *letterRow) {
+func (s *database) unindex(row *letterRow) {
 	if row.Message.ID == "" {
 		return
 	}

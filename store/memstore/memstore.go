@@ -23,9 +23,21 @@ var (
 	_ store.Deferred[*Tx] = (*Deferred)(nil)
 )
 
-// Store is a database in memory. It is safe for concurrent use. Its clock is
-// time.Now.
+// Store is one process's connection to a database in memory. It is safe for
+// concurrent use. Its clock is time.Now. Faults concern this connection only.
 type Store struct {
+	*database
+
+	faults  sync.Mutex
+	script  func(Step) error
+	planned map[Op]plan
+	broken  bool
+	closed  bool
+	mine    map[[2]string]bool // workers enlisted here: consumer and name
+}
+
+// database is what all connections share.
+type database struct {
 	turn chan struct{} // holds one token: the right to write
 
 	mu       sync.RWMutex // tables, for as long as one operation takes
@@ -43,22 +55,21 @@ type Store struct {
 	holds    table[key, store.Hold]
 	suspects table[key, store.Suspect]
 	serial   int64 // numbers letters and assignments
-
-	faults  sync.Mutex
-	script  func(Step) error
-	planned map[Op]plan
-	broken  bool
 }
 
 // key is a row's key within a consumer.
 type key struct{ consumer, id string }
 
-// New returns an empty store.
+// New returns a connection to a new, empty database.
 func New() *Store {
-	s := &Store{turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
-	return s
+	db := &database{turn: make(chan struct{}, 1)}
+	db.turn <- struct{}{}
+	return &Store{database: db}
 }
+
+// Connect returns another connection to the same database, as another process
+// would have. s may be closed.
+func (s *Store) Connect() *Store { return &Store{database: s.database} }
 
 type undoable interface {
 	commit()
@@ -66,7 +77,7 @@ type undoable interface {
 }
 
 // tables lists all of them.
-func (s *Store) tables() [13]undoable {
+func (s *database) tables() [13]undoable {
 	return [...]undoable{
 		&s.user, &s.workers, &s.identity, &s.fences, &s.inbox, &s.ledger,
 		&s.versions, &s.letters, &s.byID, &s.lettered, &s.waiting, &s.holds, &s.suspects,
@@ -78,8 +89,14 @@ func (s *Store) Capabilities() store.Capabilities {
 	return store.Capabilities{Name: "memory", Committers: 1, FailsForeignCommit: true}
 }
 
-// Close implements store.Store. There is nothing to free; the rows stay.
-func (s *Store) Close(context.Context) error { return nil }
+// Close implements store.Store. The database stays; what is asked of this
+// connection fails from now on, class Fault.
+func (s *Store) Close(context.Context) error {
+	s.faults.Lock()
+	defer s.faults.Unlock()
+	s.closed = true
+	return nil
+}
 
 // Get returns the committed user row of key.
 func (s *Store) Get(key string) (string, bool) {
@@ -114,7 +131,7 @@ func (s *Store) InTx(ctx context.Context, m store.Mark, fn func(context.Context,
 }
 
 // lock waits for the right to write.
-func (s *Store) lock(ctx context.Context) error {
+func (s *database) lock(ctx context.Context) error {
 	select {
 	case <-s.turn:
 		return nil
@@ -129,7 +146,7 @@ func (s *Store) lock(ctx context.Context) error {
 }
 
 // unlock ends whatever was not committed.
-func (s *Store) unlock() {
+func (s *database) unlock() {
 	s.mu.Lock()
 	for _, t := range s.tables() {
 		t.rollback()
@@ -138,7 +155,7 @@ func (s *Store) unlock() {
 	s.turn <- struct{}{}
 }
 
-func (s *Store) commit() {
+func (s *database) commit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tables() {

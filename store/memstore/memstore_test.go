@@ -358,3 +358,32 @@ func BenchmarkTransaction(b *testing.B) {
 		}
 	}
 }
+
+func TestConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, mark := enlisted(t)
+		next := s.Connect()
+		s.Break()
+		_, err := s.InTx(t.Context(), mark(1), put("a", "1"))
+		want(t, "class on the broken one", s.Classify(err), semel.ClassInfrastructure)
+		out, err := next.InTx(t.Context(), mark(1), put("a", "2"))
+		must(t, err)
+		want(t, "on the other", out, store.Committed)
+		s.Heal()
+		v, _ := s.Get("a")
+		want(t, "seen by the first", v, "2")
+
+		time.Sleep(time.Hour)
+		step := store.Purge{Consumer: "c", Keep: time.Minute}
+		p, err := s.Purge(t.Context(), step)
+		must(t, err)
+		want(t, "its own worker idles", p.Workers, 0)
+		must(t, s.Close(t.Context()))
+		_, err = s.Purge(t.Context(), step)
+		want(t, "class when closed", s.Classify(err), semel.ClassFault)
+		time.Sleep(time.Hour)
+		p, err = next.Purge(t.Context(), step)
+		must(t, err)
+		want(t, "another's worker is gone", p.Workers, 1)
+	})
+}

@@ -55,7 +55,7 @@ func take[T any](c *cut, victims []T, at func(T) time.Time, name func(T) string)
 	return victims
 }
 
-func (s *Store) purgeRecords(c *cut) int64 {
+func (s *database) purgeRecords(c *cut) int64 {
 	var rows []recordRow
 	for k, r := range s.inbox.rows {
 		if c.old(k.consumer, r.at) && r.Verdict != semel.Parked && !s.hasOpenLetter(k) {
@@ -70,7 +70,7 @@ func (s *Store) purgeRecords(c *cut) int64 {
 	return int64(len(rows))
 }
 
-func (s *Store) hasOpenLetter(k key) bool {
+func (s *database) hasOpenLetter(k key) bool {
 	refs, _ := s.byID.get(k)
 	return slices.ContainsFunc(refs, func(ref string) bool {
 		row, _ := s.letters.get(key{k.consumer, ref})
@@ -78,7 +78,7 @@ func (s *Store) hasOpenLetter(k key) bool {
 	})
 }
 
-func (s *Store) purgeLetters(c *cut) int64 {
+func (s *database) purgeLetters(c *cut) int64 {
 	var rows []*letterRow
 	for k, r := range s.letters.rows {
 		if c.old(k.consumer, r.Updated) && !r.State.Open() {
@@ -94,7 +94,7 @@ func (s *Store) purgeLetters(c *cut) int64 {
 	return int64(len(rows))
 }
 
-func (s *Store) purgeFences(c *cut) int64 {
+func (s *database) purgeFences(c *cut) int64 {
 	var keys []fenceKey
 	for k, r := range s.fences.rows {
 		if c.old(k.consumer, r.at) && r.clean {
@@ -108,10 +108,16 @@ func (s *Store) purgeFences(c *cut) int64 {
 	return int64(len(keys))
 }
 
+// purgeMarks leaves the marks of workers of this connection: they may be idle.
 func (s *Store) purgeMarks(c *cut) int64 {
 	var keys []slotKey
 	for k, r := range s.workers.rows {
-		if c.old(k.consumer, r.at) {
+		switch {
+		case !c.old(k.consumer, r.at):
+		case s.enlisted(k):
+			r.at = time.Now()
+			s.workers.set(k, r)
+		default:
 			keys = append(keys, k)
 		}
 	}

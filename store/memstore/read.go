@@ -56,7 +56,7 @@ func weight(m *semel.Message) int64 {
 }
 
 // runnable returns the letters that only wait for their time, earliest first.
-func (s *Store) runnable(consumer string) []*letterRow {
+func (s *database) runnable(consumer string) []*letterRow {
 	heads := make(map[string]*letterRow)
 	var rows []*letterRow
 	for k := range s.waiting.committed() {
@@ -106,7 +106,7 @@ func (s *Store) List(ctx context.Context, q store.Query) ([]store.Letter, error)
 }
 
 // sorted returns the committed letters that fit, by creation and reference.
-func (s *Store) sorted(fits func(*letterRow) bool) []*letterRow {
+func (s *database) sorted(fits func(*letterRow) bool) []*letterRow {
 	var rows []*letterRow
 	for _, row := range s.letters.committed() {
 		if fits(row) {
@@ -123,7 +123,7 @@ func byCreation(a, b *letterRow) int {
 
 // after drops the rows up to q.After, which need not be selected itself: it
 // may have changed its state since it was listed.
-func (s *Store) after(rows []*letterRow, q *store.Query) ([]*letterRow, error) {
+func (s *database) after(rows []*letterRow, q *store.Query) ([]*letterRow, error) {
 	last := s.sorted(func(l *letterRow) bool {
 		return l.Ref == q.After && (q.Consumer == "" || l.Consumer == q.Consumer)
 	})
@@ -188,7 +188,7 @@ func (s *Store) Status(ctx context.Context, consumer string, rows bool) (store.S
 	return st, nil
 }
 
-func (s *Store) holdsOf(consumer string) []store.Hold {
+func (s *database) holdsOf(consumer string) []store.Hold {
 	var out []store.Hold
 	for k, h := range s.holds.committed() {
 		if k.consumer == consumer {
@@ -201,7 +201,7 @@ func (s *Store) holdsOf(consumer string) []store.Hold {
 	return out
 }
 
-func (s *Store) ledgerOf(consumer string) []store.Tally {
+func (s *database) ledgerOf(consumer string) []store.Tally {
 	var out []store.Tally
 	for k, t := range s.ledger.committed() {
 		if k.consumer == consumer {
@@ -237,7 +237,7 @@ var mirrored = [...]semel.Verdict{semel.Applied, semel.Superseded, semel.Filtere
 // unmirrored compares ledger and inbox rows, per verdict and bucket, where the
 // consumer's strategy keeps rows. An imbalance with equal numbers is one of
 // the hash sums.
-func (s *Store) unmirrored(consumer string, ledger []store.Tally) []store.Imbalance {
+func (s *database) unmirrored(consumer string, ledger []store.Tally) []store.Imbalance {
 	if kept, _ := s.identity.was(key{consumer, "inbox"}); kept != "table" {
 		return nil
 	}

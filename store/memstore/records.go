@@ -78,7 +78,7 @@ func (s *Store) Count(ctx context.Context, tx *Tx, consumer string, t []store.Ta
 	return nil
 }
 
-func (s *Store) count(consumer string, t store.Tally) {
+func (s *database) count(consumer string, t store.Tally) {
 	k := tallyKey{consumer, t.Account, t.Bucket}
 	row, _ := s.ledger.get(k)
 	s.ledger.set(k, tally{row.n + t.N, row.sum + t.Sum})
@@ -187,7 +187,7 @@ func (s *Store) Suspect(ctx context.Context, tx *Tx, consumer string, rows []sto
 	return nil
 }
 
-func (s *Store) suspectsOf(consumer string) []store.Suspect {
+func (s *database) suspectsOf(consumer string) []store.Suspect {
 	var out []store.Suspect
 	for k, row := range s.suspects.committed() {
 		if k.consumer == consumer {

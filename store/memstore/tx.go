@@ -209,6 +209,9 @@ type Deferred struct{ *Store }
 // NewDeferred returns an empty store that implements store.Deferred.
 func NewDeferred() *Deferred { return &Deferred{New()} }
 
+// Connect is Store.Connect.
+func (d *Deferred) Connect() *Deferred { return &Deferred{d.Store.Connect()} }
+
 // Begin implements store.Deferred.
 func (d *Deferred) Begin(tx *Tx, i int) { tx.queue = append(tx.queue, begun{i: i}) }
 
