@@ -72,8 +72,8 @@ type owner struct {
 	calls []string
 	as    []broker.Assignment
 	err   error
-	// draining, if set, is what Revoked waits for.
-	draining func()
+	// draining and asked, if set, are called by Revoked and Assigned.
+	draining, asked func()
 }
 
 func (o *owner) Assigned(_ context.Context, as []broker.Assignment) ([]semel.Offset, error) {
@@ -88,6 +88,10 @@ func (o *owner) Assigned(_ context.Context, as []broker.Assignment) ([]semel.Off
 		}
 	}
 	o.as = append(o.as, as...)
+	if o.asked != nil {
+		o.asked()
+		o.asked = nil
+	}
 	return out, o.err
 }
 
@@ -503,27 +507,71 @@ func TestOnSettleComesFirst(t *testing.T) {
 	want(t, "seen", seen, []string{"0 3 0", "1 3 0"})
 }
 
-func TestGenerator(t *testing.T) {
-	g := membroker.NewGenerator(10, func(i int, m *semel.Message) {
-		m.ID = strconv.Itoa(i)
-		m.Body = append(m.Body[:0], m.ID...)
-	})
-	o := &owner{next: map[string]int64{"generator@1": 3}}
-	g.Bind(o)
-	ds, err := g.Receive(t.Context(), broker.Budget{Messages: 4, Bytes: 3})
-	if err != nil {
+func TestFailReceive(t *testing.T) {
+	b := membroker.New(membroker.Config{})
+	b.Publish(0, messages(1)...)
+	r := b.Receiver()
+	boom := errors.New("boom")
+	b.FailReceive(r, 2, boom)
+	for range 2 {
+		if ds, err := r.Receive(t.Context(), all); ds != nil || !errors.Is(err, boom) {
+			t.Fatalf("got %v, %v", ds, err)
+		}
+	}
+	want(t, "in the end", ids(receive(t, r)), []string{"0"})
+}
+
+func TestCommittedOffset(t *testing.T) {
+	b := membroker.New(membroker.Config{Partitions: 1})
+	b.Publish(0, messages(4)...)
+	r := b.Receiver()
+	ds := receive(t, r)
+	settle(t, r, ds[1:3], broker.Ack)
+	want(t, "with a hole", b.Committed(0), 0)
+	want(t, "unsettled", b.Unsettled(), []string{"0", "3"})
+	settle(t, r, ds[:1], broker.Ack)
+	want(t, "without", b.Committed(0), 3)
+	_ = r.Close(t.Context())
+	want(t, "a receiver without owner starts there", ids(receive(t, b.Receiver())), []string{"3"})
+}
+
+// TestStolenWhileAsked: the partition goes to another while its owner is being
+// asked where to start.
+func TestStolenWhileAsked(t *testing.T) {
+	b := membroker.New(membroker.Config{Partitions: 2})
+	b.Publish(0, message("a"))
+	b.Publish(1, message("b"))
+	r, o := join(b)
+	next, _ := join(b)
+	o.asked = func() { b.Assign(next, 0) }
+	want(t, "handed over", ids(receive(t, r)), []string{"b"})
+	want(t, "to the other", ids(receive(t, next)), []string{"a"})
+	b.Publish(1, message("c"))
+	receive(t, r)
+	want(t, "calls", o.log(), []string{"assigned memory/0@1", "assigned memory/1@1", "lost memory/0@1"})
+}
+
+func TestUnorderedPartitionsForgetWhatIsGone(t *testing.T) {
+	b := membroker.New(membroker.Config{Partitions: 1, Unordered: true, Reorder: 10})
+	b.Publish(0, messages(10)...)
+	r := b.Receiver()
+	if _, err := r.Receive(t.Context(), broker.Budget{Messages: 1, Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "first", ids(ds), []string{"3", "4", "5"})
-	rest := receive(t, g)
-	want(t, "rest", ids(rest), []string{"6", "7", "8", "9"})
-	want(t, "ack", settle(t, g, ds[:1], broker.Ack), []broker.Settled{broker.Done})
-	want(t, "twice", settle(t, g, ds[:1], broker.Ack), []broker.Settled{broker.Stale})
-	settle(t, g, append(ds[1:], rest...), broker.Ack)
-	d, _ := g.Depth(t.Context())
-	want(t, "depth", d, broker.Depth{})
-	_ = g.Close(t.Context())
-	if _, err := g.Receive(t.Context(), all); !errors.Is(err, broker.ErrClosed) {
-		t.Fatalf("after close: %v", err)
+	b.Truncate(0, 4)
+	b.Cut(0, 6)
+	for _, id := range ids(receive(t, r)) {
+		if id != "4" && id != "5" {
+			t.Errorf("%s was dropped and handed over", id)
+		}
 	}
+}
+
+func TestCapabilities(t *testing.T) {
+	queue := membroker.New(membroker.Config{Horizon: time.Hour, Count: semel.TrustExact}).Receiver().Capabilities()
+	want(t, "queue", []any{queue.Traits, queue.Retry, queue.Release, queue.Horizon, queue.Count}, []any{semel.Trait(0), true, true, time.Hour, semel.TrustExact})
+	parts := membroker.New(membroker.Config{Partitions: 1}).Receiver().Capabilities()
+	want(t, "partitions", []any{parts.Traits.Has(semel.Positions), parts.Retry}, []any{true, false})
+	loose := membroker.New(membroker.Config{Partitions: 1, Unordered: true}).Receiver().Capabilities()
+	want(t, "unordered", loose.Traits.Has(semel.InOrderPerScope), false)
 }
