@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"math"
 	"sync"
 
 	"github.com/semel-dev/semel"
@@ -65,7 +64,7 @@ func (j *janitor) walk(consumer string) *walk {
 	}
 	w := j.walks[consumer]
 	if w == nil {
-		w = &walk{oldest: math.MaxInt64}
+		w = &walk{}
 		j.walks[consumer] = w
 	}
 	return w
@@ -99,7 +98,7 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (out store.Purged, err
 		return t.purge(n, now-p.Keep.Milliseconds(), p, old, &out)
 	})
 	if err != nil {
-		w.from, w.floor, w.oldest = nil, 0, math.MaxInt64 // what it found is not gone
+		w.from, w.floor = nil, 0 // what it found is not gone
 		return store.Purged{}, err
 	}
 	return out, nil
@@ -113,7 +112,7 @@ func (t *tx) purge(n, before int64, p store.Purge, old [][]byte, out *store.Purg
 		return err
 	}
 	out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
-		FROM semel_fence WHERE consumer = ? AND clean = 1 AND at < ? LIMIT ?)`, n, before, p.Limit)
+		FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?)`, n, before, p.Limit)
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (t *tx) purge(n, before int64, p store.Purge, old [][]byte, out *store.Purg
 		}
 	}
 	out.Workers, err = t.exec(`DELETE FROM semel_batch WHERE (consumer, worker, slot) IN (SELECT consumer, worker, slot
-		FROM semel_batch WHERE consumer = ? AND at < ? LIMIT ?)`, n, before, p.Limit)
+		FROM semel_batch WHERE consumer = ? AND at <= ? LIMIT ?)`, n, before, p.Limit)
 	return err
 }
 
@@ -136,7 +135,7 @@ func (t *tx) purgeRecords(n, before int64, old [][]byte) (removed int64, err err
 		var bucket int64
 		var h hash
 		found := false
-		err := t.each("SELECT verdict, bucket, hash FROM semel_inbox WHERE consumer = ? AND id = ? AND at < ? AND verdict <> ?{lock}", func(r *sql.Rows) error {
+		err := t.each("SELECT verdict, bucket, hash FROM semel_inbox WHERE consumer = ? AND id = ? AND at <= ? AND verdict <> ?{lock}", func(r *sql.Rows) error {
 			found = true
 			return r.Scan(&v, &bucket, &h)
 		}, n, id, before, int64(semel.Parked))
@@ -166,7 +165,7 @@ func (t *tx) purgeRecords(n, before int64, old [][]byte) (removed int64, err err
 
 func (t *tx) purgeLetters(n, before int64, limit int) (int64, error) {
 	var rows []int64
-	err := t.each("SELECT row FROM semel_letter WHERE consumer = ? AND open = 0 AND updated < ? LIMIT ?", func(r *sql.Rows) error {
+	err := t.each("SELECT row FROM semel_letter WHERE consumer = ? AND open = 0 AND updated <= ? LIMIT ?", func(r *sql.Rows) error {
 		var row int64
 		err := r.Scan(&row)
 		rows = append(rows, row)
@@ -189,21 +188,24 @@ const stride = 10_000
 // oldRecords walks on until it has found a step's worth of old rows or has
 // reached the end. It reads beside the committers and locks nothing.
 func (s *Store) oldRecords(ctx context.Context, p store.Purge, w *walk) (old [][]byte, err error) {
-	var n, before int64
+	var n, now int64
 	err = s.read(ctx, func(q reader) error {
 		var err error
 		if n, err = q.number(p.Consumer); err != nil || n == 0 {
 			return err
 		}
-		return q.one("SELECT {now}", []any{&before})
+		return q.one("SELECT {now}", []any{&now})
 	})
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	before -= p.Keep.Milliseconds()
-	// A walk pays only when a fair part of the rows may be old.
-	if len(w.from) == 0 && w.floor != 0 && before <= w.floor+(p.Keep/64).Milliseconds() {
-		return nil, nil
+	before := now - p.Keep.Milliseconds()
+	if len(w.from) == 0 {
+		// A walk pays only when a fair part of the rows may be old.
+		if w.floor != 0 && before < w.floor+(p.Keep/64).Milliseconds() {
+			return nil, nil
+		}
+		w.oldest = now // of what may be written behind it
 	}
 	for end := false; !end && len(old) < p.Limit; {
 		err := s.read(ctx, func(q reader) (err error) {
@@ -214,7 +216,7 @@ func (s *Store) oldRecords(ctx context.Context, p store.Purge, w *walk) (old [][
 			return nil, err
 		}
 		if end {
-			w.from, w.floor, w.oldest = nil, w.oldest, math.MaxInt64
+			w.from, w.floor = nil, w.oldest
 		}
 	}
 	return old, nil
@@ -241,7 +243,7 @@ func (q reader) stride(n, before int64, limit int, w *walk, old *[][]byte) (end 
 		w.from = id
 		switch {
 		case v == semel.Parked:
-		case at < before:
+		case at <= before:
 			*old = append(*old, id)
 		default:
 			w.oldest = min(w.oldest, at)
