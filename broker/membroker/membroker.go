@@ -301,3 +301,10 @@ func (q *queue) add(name string, e entry) {
 	q.all = append(q.all, &e)
 	q.ready = append(q.ready, &e)
 }
+
+// putBack makes entries the next to be handed over.
+func (q *queue) putBack(es []*entry) {
+	if len(es) > 0 {
+		q.ready = append(es, q.ready...)
+	}
+}

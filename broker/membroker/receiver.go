@@ -292,7 +292,7 @@ func (r *Receiver) Settle(ctx context.Context, s []broker.Settlement, out []brok
 			released = append(released, e)
 		}
 	}
-	b.queue.ready = append(released, b.queue.ready...)
+	b.queue.putBack(released)
 	return nil
 }
 
@@ -388,5 +388,5 @@ func (r *Receiver) requeue(how semel.Takeover) {
 		back = append(back, e)
 	}
 	clear(r.claims)
-	r.b.queue.ready = append(back, r.b.queue.ready...)
+	r.b.queue.putBack(back)
 }
