@@ -27,7 +27,8 @@ type Config struct {
 	// Partitions is the number of scopes with ownership; 0 makes a queue.
 	Partitions int
 	// Unordered: partitions do not claim order, and repeat and reorder as
-	// Duplicate and Reorder say.
+	// Duplicate and Reorder say. A new owner is handed what is not acked,
+	// wherever it wants to start.
 	Unordered bool
 	// Count is how far the delivery count is to be trusted; TrustNone does
 	// not count.

@@ -307,8 +307,12 @@ func (r *Receiver) starts(ctx context.Context, ps []*partition, as []broker.Assi
 func (r *Receiver) begin(p *partition, start semel.Offset) {
 	r.b.generation++
 	p.lease, p.pending, p.left = r.b.generation, false, semel.Fresh
-	if p.stopped = start == broker.Stopped(); !p.stopped {
+	switch p.stopped = start == broker.Stopped(); {
+	case p.stopped:
+	case r.b.ordered():
 		p.seek(start)
+	default:
+		p.recall()
 	}
 }
 

@@ -45,6 +45,17 @@ func (p *partition) seek(o semel.Offset) {
 	p.cursor = p.index(o.Lo)
 }
 
+// recall makes everything that is not acked be handed over: without order no
+// offset tells what is decided.
+func (p *partition) recall() {
+	p.cursor, p.back = len(p.log), nil
+	for _, e := range p.log {
+		if !e.acked {
+			p.back = append(p.back, e)
+		}
+	}
+}
+
 func (p *partition) index(offset int64) int {
 	i, _ := slices.BinarySearchFunc(p.log, offset, func(e *entry, o int64) int { return cmp.Compare(e.pos.Lo, o) })
 	return i
@@ -78,14 +89,20 @@ func (p *partition) commit() {
 }
 
 // waiting is how many messages an owner would still be handed.
-func (p *partition) waiting() int {
+func (p *partition) waiting(ordered bool) int {
 	switch {
 	case p.stopped || p.refused:
 		return 0
 	case p.owner != nil && !p.pending:
 		return len(p.log) - p.cursor + len(p.back)
 	}
-	return len(p.log) - p.index(p.committed)
+	n := 0
+	for _, e := range p.log[p.index(p.committed):] {
+		if ordered || !e.acked {
+			n++
+		}
+	}
+	return n
 }
 
 // nextOf returns the entry to hand over and its place among those that may be

@@ -77,7 +77,7 @@ func (r *Receiver) Depth(ctx context.Context) (broker.Depth, error) {
 	defer r.b.mu.Unlock()
 	d := broker.Depth{Waiting: int64(len(r.b.queue.ready))}
 	for _, p := range r.b.parts {
-		d.Waiting += int64(p.waiting())
+		d.Waiting += int64(p.waiting(r.b.ordered()))
 	}
 	for _, other := range r.b.receivers {
 		d.Claimed += int64(len(other.claims))
