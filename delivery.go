@@ -10,8 +10,9 @@ type Delivery struct {
 	Message
 
 	// Position says where in the source the message stands. Sources without
-	// positions still name the Scope and Offset zero, so that Origin tells
-	// people where a message came from.
+	// positions name whatever they have (queue, file, broker id), so that
+	// Origin tells people where a message came from, and one message from
+	// another as far as the source can.
 	Position Position
 	// Next is the offset at which the scope continues after this delivery.
 	// It is meaningful only where the source has StablePosition.

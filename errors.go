@@ -76,6 +76,10 @@ func Invalid(err error) error { return mark(err, ClassInvalid, 0) }
 // Invalidf is Invalid(fmt.Errorf(format, args...)).
 func Invalidf(format string, args ...any) error { return Invalid(fmt.Errorf(format, args...)) }
 
+// Fault marks err as a fault of the set-up: whoever meets it stops and says so,
+// and no message is charged. For adapters. Fault(nil) is nil.
+func Fault(err error) error { return mark(err, ClassFault, 0) }
+
 // RetryAfter marks err as transient and asks for the next attempt not before
 // d has passed. It overrides the policy's next delay, not its count.
 func RetryAfter(err error, d time.Duration) error { return mark(err, ClassTransient, d) }

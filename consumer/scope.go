@@ -49,7 +49,7 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 	}
 	fences, err := s.c.store.Assign(ctx, s.c.cfg.Name, s.c.cfg.Worker, starts)
 	if err != nil {
-		return nil, &semel.Error{Stage: "assign", Err: err}
+		return nil, s.failed("", err)
 	}
 	from := make([]semel.Offset, len(as))
 	for i, f := range fences {
@@ -86,7 +86,7 @@ func (s *scopes[Tx]) starts(as []broker.Assignment) ([]store.Start, error) {
 		case s.c.cfg.Start == StartEnd && a.Bounded:
 			starts[i].At = a.End
 		case s.c.cfg.Start == StartEnd && !ephemeral:
-			return nil, &semel.Error{Stage: "assign", Message: a.Scope.String(), Err: errors.New("the source does not say where the scope ends"), Hint: "start at the first message instead"}
+			return nil, semel.Fault(&semel.Error{Stage: "assign", Message: a.Scope.String(), Err: errors.New("the source does not say where the scope ends"), Hint: "start at the first message instead"})
 		}
 	}
 	return starts, nil
@@ -135,9 +135,18 @@ func (s *scopes[Tx]) suspect(ctx context.Context, sc *scope, a broker.Assignment
 		return s.c.store.Suspect(ctx, tx, s.c.cfg.Name, []store.Suspect{sus})
 	})
 	if err != nil {
-		return &semel.Error{Stage: "assign", Message: unit, Err: err}
+		return s.failed(unit, err)
 	}
 	return nil
+}
+
+// failed marks an error that asking again cannot mend.
+func (s *scopes[Tx]) failed(scope string, err error) error {
+	e := &semel.Error{Stage: "assign", Message: scope, Err: err}
+	if s.c.store.Classify(err) == semel.ClassFault {
+		return semel.Fault(e)
+	}
+	return e
 }
 
 // Revoked gives up what is not in a transaction, waits for what is, and
