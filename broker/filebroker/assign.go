@@ -21,20 +21,19 @@ func (l *lines) acquire(ctx context.Context, want int) (int, error) {
 	var files []*file
 	for len(files) < want {
 		f, err := l.next()
-		if err == nil && f != nil {
-			err = l.prepare(f)
-		}
 		if err != nil {
-			if f != nil {
-				l.todo = append(l.todo, f)
-			}
 			l.todo = append(files, l.todo...)
 			return 0, err
 		}
 		if f == nil {
 			break
 		}
-		if f.lines != nil {
+		there, err := l.prepare(f)
+		if err != nil {
+			l.todo = append(append(files, f), l.todo...)
+			return 0, err
+		}
+		if there {
 			files = append(files, f)
 		}
 	}
@@ -63,18 +62,18 @@ func (l *lines) next() (*file, error) {
 
 // prepare finds out which content this is and writes that into the name of
 // the claim, so that whoever takes it over knows whether the file changed. It
-// leaves f.lines nil if the file is gone.
-func (l *lines) prepare(f *file) error {
+// reports whether the file is still there.
+func (l *lines) prepare(f *file) (there bool, err error) {
 	head, err := readHead(f.path())
 	if errors.Is(err, fs.ErrNotExist) {
 		l.gone(f)
-		return nil
+		return false, nil
 	}
 	if err != nil && !unreadable(err) {
-		return err
+		return false, err
 	}
 	if err := f.examine(head); err != nil {
-		return l.orLost(err, f.claim.dir)
+		return false, l.orLost(err, f.claim.dir)
 	}
 	if f.lines == nil {
 		f.lines = &lineFile{}
@@ -85,9 +84,9 @@ func (l *lines) prepare(f *file) error {
 		f.scope.Incarnation = claimed
 		l.condemn(f, ErrChanged)
 	case claimed == "" && !f.claim.shared():
-		return l.label(f)
+		return true, l.label(f)
 	}
-	return nil
+	return true, nil
 }
 
 // shared: a claim of whole files that is read as lines now.

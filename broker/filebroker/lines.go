@@ -57,28 +57,39 @@ func (l *lines) Capabilities() broker.Capabilities {
 }
 
 // gather reads lines, claiming files as it comes to the end of those it has:
-// more at a time the smaller they are.
+// more at a time the smaller they are. Only one file is open at a time.
 func (l *lines) gather(ctx context.Context, b *basket) error {
-	for want := 1; !b.full() && ctx.Err() == nil; want = min(2*want, maxAssign) {
-		for _, f := range l.files {
-			if err := l.readInto(f, b); err != nil || b.full() {
+	for want := 1; !b.full() && ctx.Err() == nil; {
+		if f := l.current(); f != nil {
+			if more, err := l.readInto(f, b); more || err != nil {
 				return err
 			}
+			continue
 		}
 		if n, err := l.acquire(ctx, want); n == 0 || err != nil {
 			return err
+		}
+		want = min(2*want, maxAssign)
+	}
+	return nil
+}
+
+// current is the file that is being read: the first that has not ended.
+func (l *lines) current() *file {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.files {
+		if !f.lines.end {
+			return f
 		}
 	}
 	return nil
 }
 
-// readInto adds lines of f until it ends or the basket is full.
-func (l *lines) readInto(f *file, b *basket) error {
-	if l.ended(f) {
-		return nil
-	}
+// readInto adds lines of f; more says that the next one did not fit.
+func (l *lines) readInto(f *file, b *basket) (more bool, err error) {
 	if err := l.open(f); err != nil {
-		return err
+		return false, err
 	}
 	before := len(b.items)
 	end := l.fill(f, b)
@@ -89,7 +100,7 @@ func (l *lines) readInto(f *file, b *basket) error {
 	f.lines.left += len(b.items) - before
 	f.lines.end = end
 	l.mu.Unlock()
-	return nil
+	return !end, nil
 }
 
 // fill reports whether the file has come to its end.
@@ -129,12 +140,6 @@ func (f *file) returns() string {
 	letter := f.letter
 	f.letter = ""
 	return letter
-}
-
-func (l *lines) ended(f *file) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return f.lines.end
 }
 
 // open begins to read at the offset that the owner gave. What is wrong with

@@ -58,6 +58,7 @@ type core struct {
 	nextReap time.Time
 	nextTry  time.Time // of stuck settlements
 	slab     slab
+	lastSize int // deliveries of the last Receive
 
 	set sync.Mutex // one Settle, or Close
 
@@ -125,7 +126,7 @@ func (c *core) Receive(ctx context.Context, budget broker.Budget) ([]semel.Deliv
 			return nil, err
 		}
 		began := time.Now()
-		b := &basket{budget: budget}
+		b := c.basket(budget)
 		busy, err := c.round(ctx, b)
 		switch {
 		case len(b.ds) > 0:
@@ -138,6 +139,12 @@ func (c *core) Receive(ctx context.Context, budget broker.Budget) ([]semel.Deliv
 			c.pause(ctx, time.Since(began))
 		}
 	}
+}
+
+// basket has room for as much as the last one held.
+func (c *core) basket(budget broker.Budget) *basket {
+	n := min(c.lastSize+c.lastSize/8, max(budget.Messages, 1))
+	return &basket{budget: budget, items: make([]item, 0, n), ds: make([]semel.Delivery, 0, n)}
 }
 
 // round does everything that can be done without waiting.
@@ -212,6 +219,7 @@ func (c *core) pause(ctx context.Context, took time.Duration) {
 
 // enter gives leases to what was gathered.
 func (c *core) enter(b *basket) []semel.Delivery {
+	c.lastSize = len(b.ds)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ledger.enter(b.items, b.ds)

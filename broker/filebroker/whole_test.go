@@ -1,6 +1,8 @@
 package filebroker
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"os"
@@ -404,4 +406,17 @@ func TestLinesRejectCopiesTheLine(t *testing.T) {
 	if b, _ := os.ReadFile(d.at("error", "a.4.ndjson")); string(b) != "bad\n" {
 		t.Errorf("copied line %q, want %q", b, "bad\n")
 	}
+}
+
+func zipped(tb testing.TB, body []byte) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(body); err != nil {
+		tb.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
 }
