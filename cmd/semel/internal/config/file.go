@@ -289,10 +289,7 @@ func (l *loader) retention() {
 		l.required("horizon", "add a line such as horizon: 7d, how late the source may deliver the same message again; ids are kept longer than that")
 		return
 	}
-	keep := f.Keep
-	if keep == 0 {
-		keep = 30 * 24 * time.Hour
-	}
+	keep := f.KeepOrDefault()
 	if need := f.Horizon + f.Retry.Span(); keep < need {
 		n := l.top["keep"]
 		if n == nil {
@@ -300,4 +297,12 @@ func (l *loader) retention() {
 		}
 		l.problem(n, fmt.Sprintf("keep at least %v, or state a shorter horizon", need), "ids would be forgotten after %v, before the source (%v) and the retries (%v) are over, and a late repeat applied again", keep, f.Horizon, f.Retry.Span())
 	}
+}
+
+// KeepOrDefault is how long ids are remembered.
+func (f *File) KeepOrDefault() time.Duration {
+	if f.Keep == 0 {
+		return 30 * 24 * time.Hour
+	}
+	return f.Keep
 }

@@ -14,6 +14,11 @@ type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+// Preparer can have a statement compiled.
+type Preparer interface {
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
 // Values appends the parameters of a message to out.
 type Values interface {
 	Values(m *semel.Message, out []any) ([]any, error)
@@ -39,6 +44,21 @@ func (h *Handler) Handle(ctx context.Context, tx Execer, m semel.Message) error 
 		}
 	}
 	return nil
+}
+
+// Prepare has all steps compiled, which finds tables and columns that are not
+// there before a message does.
+func (h *Handler) Prepare(ctx context.Context, tx Preparer) error {
+	var errs []error
+	for i, s := range h.Steps {
+		st, err := tx.PrepareContext(ctx, s.text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sql step %d: %w", i+1, err))
+			continue
+		}
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // name says which step it was, where there are several.

@@ -1,0 +1,211 @@
+// Package adapters turns the URLs of pipeline files into sources and stores.
+//
+// Adapters are listed here, in plain sight; nothing registers itself. A store's
+// transaction type ends at this package: behind it, the command line sees ports
+// that do not mention it.
+package adapters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker"
+	"github.com/semel-dev/semel/consumer"
+	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/store"
+
+	"github.com/semel-dev/semel/cmd/semel/internal/config"
+	"github.com/semel-dev/semel/cmd/semel/internal/sqlstep"
+)
+
+// source is what this build knows of a scheme of sources.
+type source struct {
+	// horizonless: it cannot say how late it may deliver again.
+	horizonless bool
+	open        func(ctx context.Context, f *config.File, r Report) (broker.Receiver, error)
+	look        func(f *config.File) Bystander
+}
+
+func sources() map[string]source {
+	return map[string]source{
+		"directory": {true, openDirectory, lookAtDirectory},
+	}
+}
+
+// storage is what this build knows of a scheme of stores.
+type storage struct {
+	dialect sqlstep.Dialect
+	open    func(ctx context.Context, l config.Location) (*Store, error)
+	// check looks at what is there without making anything.
+	check func(ctx context.Context, f *config.File) (notes []string, err error)
+	// exists reports whether there is a database to look into.
+	exists func(l config.Location) bool
+	// statements make semel's tables from nothing.
+	statements func(context.Context) ([]string, error)
+}
+
+func stores() map[string]storage {
+	return map[string]storage{
+		"sqlite": {sqlstep.SQLite(), openSQLite, checkSQLite, existsSQLite, statementsSQLite},
+	}
+}
+
+// Options tells the reader of pipeline files what this build has.
+func Options() config.Options {
+	o := config.Options{Sources: map[string]bool{}, Stores: map[string]sqlstep.Dialect{}}
+	for scheme, s := range sources() {
+		o.Sources[scheme] = s.horizonless
+	}
+	for scheme, s := range stores() {
+		o.Stores[scheme] = s.dialect
+	}
+	return o
+}
+
+// Report is told what a source leaves alone or could not do as it should. It
+// is called from several goroutines.
+type Report func(what string, err error)
+
+// OpenSource opens the pipeline's source for consuming.
+func OpenSource(ctx context.Context, f *config.File, r Report) (broker.Receiver, error) {
+	return sources()[f.Source.Scheme].open(ctx, f, r)
+}
+
+// Bystander looks at a source without taking part in it.
+type Bystander interface {
+	// Stages says how much the source holds, and where.
+	Stages(ctx context.Context) ([]Stage, error)
+	// Each hands over what lies in a stage, as it would be delivered; place
+	// says where it is. It stops at the first error of fn and returns it.
+	Each(ctx context.Context, stage string, fn func(place string, d *semel.Delivery) error) error
+	// Check says what is found, and what could not work.
+	Check(ctx context.Context) (notes []string, err error)
+}
+
+// Stage is a place where messages lie in a source.
+type Stage struct {
+	Name string
+	// Worker holds them; empty: nobody.
+	Worker string
+	N      int64
+}
+
+// Look returns a view on the pipeline's source.
+func Look(f *config.File) Bystander { return sources()[f.Source.Scheme].look(f) }
+
+// Store is a store without its transaction type.
+type Store struct {
+	Reader   store.Reader
+	Schema   store.Schema
+	Desk     Desk
+	Pipeline Pipeline
+	// Classify sorts errors of the store.
+	Classify func(error) semel.Class
+	Close    func(context.Context) error
+}
+
+// Desk is letter.Desk without its type parameter.
+type Desk interface {
+	Replay(ctx context.Context, consumer string, refs []string, by, note string) ([]letter.Done, error)
+	Discard(ctx context.Context, consumer string, refs []string, by, reason string) ([]letter.Done, error)
+}
+
+// Pipeline is what needs the store's transactions.
+type Pipeline interface {
+	// Consumer makes a consumer with the steps as its handler.
+	Consumer(cfg consumer.Config, src broker.Receiver, h *sqlstep.Handler) (Consumer, error)
+	// Setup makes the pipeline's own tables, in one transaction.
+	Setup(ctx context.Context, statements []string) error
+	// Prove runs setup and prepares the steps in a transaction that is
+	// rolled back: what it finds wrong would fail with the first message.
+	Prove(ctx context.Context, setup []string, h *sqlstep.Handler) error
+}
+
+// Consumer is consumer.Consumer without its type parameter.
+type Consumer interface {
+	Run(ctx context.Context) error
+	Account() semel.Account
+}
+
+// OpenStore opens the pipeline's store.
+func OpenStore(ctx context.Context, l config.Location) (*Store, error) {
+	return stores()[l.Scheme].open(ctx, l)
+}
+
+// StoreExists reports whether there is a database already.
+func StoreExists(l config.Location) bool { return stores()[l.Scheme].exists(l) }
+
+// Statements are those that make semel's own tables in such a store.
+func Statements(ctx context.Context, l config.Location) ([]string, error) {
+	return stores()[l.Scheme].statements(ctx)
+}
+
+// CheckStore looks at the pipeline's store and at its statements, without
+// changing anything.
+func CheckStore(ctx context.Context, f *config.File) (notes []string, err error) {
+	return stores()[f.Store.Scheme].check(ctx, f)
+}
+
+// tx is what the handler of pipeline files asks of a transaction.
+type tx interface {
+	sqlstep.Execer
+	sqlstep.Preparer
+}
+
+// pipeline implements Pipeline for one transaction type.
+type pipeline[Tx tx] struct{ store store.Backend[Tx] }
+
+func erase[Tx tx](st store.Backend[Tx], schema store.Schema) *Store {
+	return &Store{
+		Reader: st, Schema: schema, Desk: letter.Desk[Tx]{Store: st}, Pipeline: pipeline[Tx]{st},
+		Classify: st.Classify, Close: st.Close,
+	}
+}
+
+func (p pipeline[Tx]) Consumer(cfg consumer.Config, src broker.Receiver, h *sqlstep.Handler) (Consumer, error) {
+	work := consumer.Each(func(ctx context.Context, t Tx, m semel.Message) error { return h.Handle(ctx, t, m) })
+	return consumer.New(cfg, src, p.store, work)
+}
+
+func (p pipeline[Tx]) Setup(ctx context.Context, statements []string) error {
+	if len(statements) == 0 {
+		return nil
+	}
+	outcome, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
+		return setup(ctx, t, statements)
+	})
+	if err == nil && outcome != store.Committed {
+		err = errors.New("setup: the commit was not confirmed")
+	}
+	return err
+}
+
+func setup(ctx context.Context, t sqlstep.Execer, statements []string) error {
+	for _, s := range statements {
+		if _, err := t.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("setup: %w", err)
+		}
+	}
+	return nil
+}
+
+// errProved rolls back what was only tried.
+var errProved = errors.New("proved")
+
+func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep.Handler) error {
+	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
+		if err := setup(ctx, t, statements); err != nil {
+			return err
+		}
+		if err := h.Prepare(ctx, t); err != nil {
+			return err
+		}
+		return errProved
+	})
+	if errors.Is(err, errProved) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,296 @@
+package adapters
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker"
+	"github.com/semel-dev/semel/broker/filebroker"
+
+	"github.com/semel-dev/semel/cmd/semel/internal/config"
+	"github.com/semel-dev/semel/cmd/semel/internal/message"
+)
+
+func queueConfig(f *config.File) filebroker.Config {
+	c := filebroker.Config{Root: f.Source.Path, Consumer: f.Name, MaxBytes: f.Rules.MaxBytes}
+	if f.Files == "lines" {
+		c.Files = filebroker.Lines
+	}
+	switch f.Complete {
+	case "marker":
+		c.Complete = filebroker.Marked
+	case "settled":
+		c.Complete = filebroker.Settled
+	}
+	if f.Done == "delete" {
+		c.Done = filebroker.Delete
+	}
+	return c
+}
+
+func openDirectory(ctx context.Context, f *config.File, r Report) (broker.Receiver, error) {
+	c := queueConfig(f)
+	c.Report = r
+	return filebroker.Open(ctx, c)
+}
+
+// Stages of a directory queue.
+const (
+	stageInbox      = "inbox"
+	stageProcessing = "processing"
+	stageDone       = "done"
+	stageError      = "error"
+)
+
+// directory looks at a directory queue.
+type directory struct {
+	cfg   filebroker.Config
+	lines bool
+}
+
+func lookAtDirectory(f *config.File) Bystander {
+	c := queueConfig(f)
+	if c.MaxBytes == 0 {
+		c.MaxBytes = message.DefaultMaxBytes
+	}
+	if c.MarkerSuffix == "" {
+		c.MarkerSuffix = ".ok"
+	}
+	return directory{c, c.Files == filebroker.Lines}
+}
+
+// Check finds out what Open would refuse, without making a directory.
+func (d directory) Check(context.Context) (notes []string, err error) {
+	if err := d.cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := d.usable(d.cfg.Root); err != nil {
+		return nil, err
+	}
+	for _, stage := range []string{stageInbox, stageProcessing, stageDone, stageError} {
+		dir := filepath.Join(d.cfg.Root, stage)
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			notes = append(notes, stage+"/ does not exist yet; the first run creates it")
+			continue
+		}
+		if err := d.usable(dir); err != nil {
+			return notes, err
+		}
+	}
+	return notes, nil
+}
+
+func (d directory) usable(dir string) error {
+	fi, err := os.Stat(dir)
+	hint := "let this user write the directory"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err, hint = errors.New("the directory does not exist"), "create it; a misspelt path would be an empty queue for ever"
+	case err == nil && !fi.IsDir():
+		err, hint = errors.New("it is not a directory"), "name the directory that holds inbox/"
+	case err == nil:
+		err = writable(dir)
+	}
+	if err == nil {
+		return nil
+	}
+	return &semel.Error{Stage: "open source", Message: dir, Err: bare(err), Hint: hint}
+}
+
+// Stages counts files, by worker where they are claimed.
+func (d directory) Stages(ctx context.Context) ([]Stage, error) {
+	var stages []Stage
+	for _, name := range []string{stageInbox, stageProcessing, stageDone, stageError} {
+		if name == stageProcessing {
+			claimed, err := d.claimed(ctx)
+			if err != nil {
+				return nil, err
+			}
+			stages = append(stages, claimed...)
+			continue
+		}
+		s := Stage{Name: name}
+		err := d.files(ctx, filepath.Join(d.cfg.Root, name), func(string) error { s.N++; return nil })
+		if err != nil {
+			return nil, err
+		}
+		stages = append(stages, s)
+	}
+	return stages, nil
+}
+
+func (d directory) claimed(ctx context.Context) (stages []Stage, err error) {
+	workers, err := os.ReadDir(filepath.Join(d.cfg.Root, stageProcessing))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, w := range workers {
+		if strings.HasPrefix(w.Name(), ".") {
+			continue
+		}
+		s := Stage{Name: stageProcessing, Worker: w.Name()}
+		if err := d.inClaims(ctx, w.Name(), func(string) error { s.N++; return nil }); err != nil {
+			return nil, err
+		}
+		stages = append(stages, s)
+	}
+	return stages, nil
+}
+
+// inClaims visits the files that a worker holds.
+func (d directory) inClaims(ctx context.Context, worker string, fn func(path string) error) error {
+	dir := filepath.Join(d.cfg.Root, stageProcessing, worker)
+	claims, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, c := range claims {
+		if !c.IsDir() {
+			continue
+		}
+		if err := d.files(ctx, filepath.Join(dir, c.Name()), fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// files visits the files in a directory that are messages, by name. What
+// vanishes meanwhile was taken by a worker.
+func (d directory) files(ctx context.Context, dir string, fn func(path string) error) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if d.isMessage(dir, e) {
+			if err := fn(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isMessage applies the rules of the queue to a name; whether a file has
+// settled only a worker knows.
+func (d directory) isMessage(dir string, e fs.DirEntry) bool {
+	name := e.Name()
+	if name[0] == '.' || strings.HasSuffix(name, ".semel.json") || !e.Type().IsRegular() {
+		return false
+	}
+	if filepath.Base(dir) != stageInbox {
+		return true
+	}
+	if d.cfg.Complete == filebroker.Marked {
+		_, err := os.Lstat(filepath.Join(dir, name+d.cfg.MarkerSuffix))
+		return !strings.HasSuffix(name, d.cfg.MarkerSuffix) && err == nil
+	}
+	if strings.HasSuffix(name, "~") {
+		return false
+	}
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".tmp", ".part", ".filepart", ".swp", ".crdownload":
+		return false
+	}
+	return true
+}
+
+// Each reads the files of a stage.
+func (d directory) Each(ctx context.Context, stage string, fn func(string, *semel.Delivery) error) error {
+	visit := func(path string) error { return d.read(ctx, path, fn) }
+	if stage != stageProcessing {
+		return d.files(ctx, filepath.Join(d.cfg.Root, stage), visit)
+	}
+	workers, err := d.claimed(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		if err := d.inClaims(ctx, w.Worker, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d directory) read(ctx context.Context, path string, fn func(string, *semel.Delivery) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	place, err := filepath.Rel(d.cfg.Root, path)
+	if err != nil {
+		return err
+	}
+	if d.lines {
+		return d.readLines(ctx, f, place, fn)
+	}
+	m := delivery(path, 0)
+	if fi, err := f.Stat(); err != nil {
+		return err
+	} else if fi.Size() > d.cfg.MaxBytes {
+		m.Malformed = semel.Invalidf("the file has %d bytes, more than the %d allowed", fi.Size(), d.cfg.MaxBytes)
+		return fn(place, m)
+	}
+	if m.Body, err = io.ReadAll(f); err != nil {
+		return err
+	}
+	return fn(place, m)
+}
+
+func delivery(path string, at int64) *semel.Delivery {
+	d := &semel.Delivery{}
+	d.Position.Scope.Name = filepath.Base(path)
+	d.Position.Lo = at
+	return d
+}
+
+// readLines hands over every line that is not blank.
+func (d directory) readLines(ctx context.Context, f *os.File, place string, fn func(string, *semel.Delivery) error) error {
+	src := bufio.NewReaderSize(f, 64<<10)
+	if magic, _ := src.Peek(3); bytes.Equal(magic, []byte{0x1f, 0x8b, 8}) {
+		z, err := gzip.NewReader(src)
+		if err != nil {
+			return d.broken(f.Name(), place, 0, err, fn)
+		}
+		src = bufio.NewReaderSize(z, 64<<10)
+	}
+	for at := int64(0); ctx.Err() == nil; {
+		line, err := src.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return d.broken(f.Name(), place, at, err, fn)
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			m := delivery(f.Name(), at)
+			m.Body = bytes.TrimSuffix(line, []byte("\n"))
+			if err := fn(fmt.Sprintf("%s:%d", place, at), m); err != nil {
+				return err
+			}
+		}
+		if at += int64(len(line)); err != nil {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+func (d directory) broken(path, place string, at int64, why error, fn func(string, *semel.Delivery) error) error {
+	m := delivery(path, at)
+	m.Malformed = semel.Invalid(why)
+	return fn(fmt.Sprintf("%s:%d", place, at), m)
+}

@@ -1,0 +1,218 @@
+// Package cli is the command line: one file per verb.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
+	"github.com/semel-dev/semel/cmd/semel/internal/config"
+)
+
+// Exit codes, the same for all verbs; each help says which of them it uses.
+const (
+	exitDone       = 0 // done; for run: drained, or stopped in good order
+	exitUsage      = 1 // the command line or the pipeline file is wrong; nothing was started
+	exitFault      = 2 // stopped by a fault
+	exitDead       = 3 // dead letters, or whatever else waits for a person
+	exitImbalanced = 4 // the account does not balance
+	exitWaiting    = 5 // messages wait
+)
+
+// codedError ends the program with a code; without err silently.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codedError) Unwrap() error { return e.err }
+
+func exit(code int, err error) error {
+	if code == exitDone && err == nil {
+		return nil
+	}
+	return &codedError{code, err}
+}
+
+func usagef(format string, args ...any) error { return exit(exitUsage, fmt.Errorf(format, args...)) }
+
+// app is what the verbs share.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+	exit     func(int) // for the second signal
+	json     bool
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string) int {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, exit: os.Exit}
+	return a.main(args)
+}
+
+func (a *app) main(args []string) int {
+	restore, err := armFaults(a.getenv)
+	if err != nil {
+		fmt.Fprintln(a.err, "semel:", err)
+		return exitUsage
+	}
+	defer restore()
+	root := a.root()
+	root.SetArgs(args)
+	ran, err := root.ExecuteC()
+	return a.report(ran, err)
+}
+
+// report prints an error once, and says where help is if the command line was
+// at fault.
+func (a *app) report(ran *cobra.Command, err error) int {
+	var coded *codedError
+	switch {
+	case err == nil:
+		return exitDone
+	case !errors.As(err, &coded):
+		// Of cobra itself: an unknown verb or flag, a missing argument.
+		fmt.Fprintf(a.err, "semel: %v\nsemel: %s --help shows how it is used\n", err, ran.CommandPath())
+		return exitUsage
+	case coded.err == nil:
+		return coded.code
+	}
+	var problems config.Problems
+	if errors.As(err, &problems) {
+		fmt.Fprintln(a.err, problems.Error())
+		return coded.code
+	}
+	fmt.Fprintf(a.err, "%s: %s\n", ran.CommandPath(), strings.ReplaceAll(printable(err.Error()), "\n", "\n  "))
+	return coded.code
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "semel",
+		Short: "At-least-once messages, effects that happen once",
+		Long: `semel takes messages from a source, applies each to your database once, and can
+say of every message where it is now.
+
+  semel run orders.yaml --once        take what is there, then end
+  semel status orders.yaml            what waits, where, for whom
+  semel letters list orders.yaml      what could not be applied, and why
+  semel explain orders.yaml ID        everything known about one message`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		CompletionOptions: cobra.CompletionOptions{
+			HiddenDefaultCmd: true,
+		},
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
+	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand())
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	return root
+}
+
+// place are the flags that replace names of the pipeline file.
+type place struct{ name, source, store string }
+
+func (p *place) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&p.name, "name", "", "the pipeline's name instead of that in the file ($SEMEL_NAME)")
+	f.StringVar(&p.source, "source", "", "its source ($SEMEL_SOURCE)")
+	f.StringVar(&p.store, "store", "", "its store ($SEMEL_STORE)")
+}
+
+// load reads the pipeline file: flag over environment over file.
+func (a *app) load(path string, p place) (*config.File, error) {
+	opt := adapters.Options()
+	opt.Getenv = a.getenv
+	opt.Name = first(p.name, a.getenv("SEMEL_NAME"))
+	opt.Source = first(p.source, a.getenv("SEMEL_SOURCE"))
+	opt.Store = first(p.store, a.getenv("SEMEL_STORE"))
+	f, err := config.Load(path, opt)
+	if err != nil {
+		return nil, exit(exitUsage, err)
+	}
+	return f, nil
+}
+
+func first(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// open opens the store of a pipeline for looking and deciding. A database that
+// does not exist is not made: it would say that there is nothing.
+func (a *app) open(ctx context.Context, f *config.File) (*adapters.Store, error) {
+	if !adapters.StoreExists(f.Store) {
+		return nil, usagef("%v does not exist: has the pipeline run yet? (semel run %s --once)", f.Store, f.Path)
+	}
+	st, err := adapters.OpenStore(ctx, f.Store)
+	if err != nil {
+		return nil, exit(exitFault, err)
+	}
+	pending, err := st.Schema.Pending(ctx)
+	if err == nil && len(pending) > 0 {
+		err = fmt.Errorf("%v does not have semel's tables in the version of this program: run semel schema apply %s", f.Store, f.Path)
+	}
+	if err != nil {
+		st.Close(ctx)
+		return nil, exit(exitFault, err)
+	}
+	return st, nil
+}
+
+// signals returns a context that ends at the first SIGINT or SIGTERM; the
+// second one ends the program.
+func (a *app) signals(first func(os.Signal)) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-c:
+			first(s)
+			cancel()
+		case <-ctx.Done():
+			return
+		}
+		<-c
+		a.exit(exitFault)
+	}()
+	return ctx, func() { signal.Stop(c); cancel() }
+}
+
+// terminal returns the width of w if it is a terminal.
+func terminal(w io.Writer) (width int, ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 20 {
+		width = 80
+	}
+	return width, true
+}

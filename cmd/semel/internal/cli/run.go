@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker"
+	"github.com/semel-dev/semel/consumer"
+	"github.com/semel-dev/semel/store"
+
+	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
+	"github.com/semel-dev/semel/cmd/semel/internal/config"
+	"github.com/semel-dev/semel/cmd/semel/internal/message"
+)
+
+const runHelp = `Run a pipeline: take messages from its source, apply each once, acknowledge it
+after the commit. Several processes may run one pipeline. Ctrl-C finishes what
+is in hand and ends; a second Ctrl-C ends at once, which loses nothing.
+
+Example:
+  semel run orders.yaml --once
+
+  # orders.yaml
+  name: orders
+  source: directory:spool          # files appear in spool/inbox/
+  store: sqlite:orders.db
+  message: {id: .event_id}         # jq over the body
+  handle:
+    sql: INSERT INTO paid (id, cents) VALUES (:id, :cents)
+    with: {id: .order.id, cents: .cents}
+  horizon: 7d                      # how late the source may deliver again
+
+Exit codes:
+  0  drained (--once), or stopped in good order
+  1  the command line or the pipeline file is wrong; nothing was taken
+  2  stopped by a fault
+  3  drained, and there are dead letters
+  4  the account does not balance
+  5  messages wait: retries due after --wait, held ones, an interrupted --once
+Of several the first in the order 2, 4, 3, 5.`
+
+type runOptions struct {
+	place
+	once, check, dryRun bool
+	wait                string
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use: "run FILE", Short: "Run a pipeline", Long: runHelp, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0], o) },
+	}
+	f := c.Flags()
+	f.BoolVar(&o.once, "once", false, "end when nothing is left")
+	f.StringVar(&o.wait, "wait", "", "with --once: how long to wait for parked messages (default: the longest delay of retry)")
+	f.BoolVar(&o.check, "check", false, "check everything, source and store included; change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of the messages that wait; change nothing")
+	o.flags(c)
+	return c
+}
+
+func (a *app) run(path string, o runOptions) error {
+	drain, err := o.drain()
+	if err != nil {
+		return err
+	}
+	f, err := a.load(path, o.place)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.check:
+		return a.check(f)
+	case o.dryRun:
+		return a.dryRun(f)
+	}
+	return a.consume(f, drain)
+}
+
+// drain is how the run ends by itself; nil: not at all.
+func (o runOptions) drain() (*consumer.Drain, error) {
+	switch {
+	case o.check && o.dryRun:
+		return nil, usagef("--check and --dry-run are two things: choose one")
+	case !o.once && o.wait != "":
+		return nil, usagef("--wait needs --once")
+	case !o.once:
+		return nil, nil
+	case o.wait == "":
+		return &consumer.Drain{}, nil
+	}
+	d, err := config.ParseDuration(o.wait)
+	if err != nil {
+		return nil, usagef("--wait %s: %v", o.wait, err)
+	}
+	if d == 0 {
+		d = -1 // of Drain: do not wait
+	}
+	return &consumer.Drain{Wait: d}, nil
+}
+
+// consume runs the pipeline for real.
+func (a *app) consume(f *config.File, drain *consumer.Drain) error {
+	p := newProgress(f.Name, a.err)
+	ctx, stop := a.signals(func(s os.Signal) {
+		p.say("%v: finishing what is in hand; again to end at once", s)
+	})
+	defer stop()
+	st, err := a.prepare(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer st.Close(context.WithoutCancel(ctx))
+	src, err := adapters.OpenSource(ctx, f, p.reported)
+	if err != nil {
+		return exit(startCode(nil, err), err)
+	}
+	defer src.Close(context.WithoutCancel(ctx))
+	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, p.observer()), src, f.Handler)
+	if err != nil {
+		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
+	}
+	began := time.Now()
+	measure := measurer(src)
+	end := p.start(c.Account, measure)
+	err = c.Run(ctx)
+	end()
+	r := result{file: f, drained: drain != nil, interrupted: ctx.Err() != nil, account: c.Account(), elapsed: time.Since(began), fault: err}
+	ctx = context.WithoutCancel(ctx)
+	if d, err := measure.Depth(ctx); err == nil {
+		r.left = d.Waiting + d.Claimed + d.Settling
+	}
+	r.fault = errors.Join(r.fault, src.Close(ctx))
+	return a.conclude(ctx, st, &r)
+}
+
+// measurer is src itself if it can say how much it holds.
+func measurer(src broker.Receiver) broker.Measurer {
+	if m, ok := src.(broker.Measurer); ok {
+		return m
+	}
+	return unmeasured{}
+}
+
+// unmeasured is a source that cannot say how much it holds.
+type unmeasured struct{}
+
+func (unmeasured) Depth(context.Context) (broker.Depth, error) {
+	return broker.Depth{}, errors.New("this source cannot say how much it holds")
+}
+
+// prepare opens the store and makes the tables.
+func (a *app) prepare(ctx context.Context, f *config.File) (*adapters.Store, error) {
+	st, err := adapters.OpenStore(ctx, f.Store)
+	if err != nil {
+		return nil, exit(startCode(nil, err), err)
+	}
+	if err = st.Schema.Migrate(ctx); err == nil {
+		err = st.Pipeline.Setup(ctx, f.Setup)
+	}
+	if err != nil {
+		code := startCode(st.Classify, err)
+		st.Close(ctx)
+		return nil, exit(code, fmt.Errorf("%v: %w", f.Store, err))
+	}
+	return st, nil
+}
+
+// startCode tells a wrong set-up from a fault: what may work the next time
+// without anybody changing anything is a fault.
+func startCode(classify func(error) semel.Class, err error) int {
+	c, marked := semel.ClassOf(err)
+	if !marked && classify != nil {
+		c = classify(err)
+	}
+	if c == semel.ClassInfrastructure || c == semel.ClassContention {
+		return exitFault
+	}
+	return exitUsage
+}
+
+func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) consumer.Config {
+	return consumer.Config{
+		Name: f.Name, Decoder: message.NewDecoder(f.Rules), Inbox: f.Inbox, TrustID: f.TrustID,
+		Arbitrate: f.Arbitrate, Retry: f.Retry, Order: f.Order, DeadHolds: f.DeadHolds,
+		Keep: f.Keep, Horizon: f.Horizon, ReplayRevised: f.ReplayRevised,
+		MaxBatch: f.Batch, MaxCrashes: f.MaxCrashes, Start: f.Start, Drain: drain,
+		Identity: map[string]string{"source": f.Source.String()}, Observer: o,
+	}
+}
+
+// faultCode is 1 for a name that belongs to another pipeline, else 2.
+func faultCode(err error) (int, error) {
+	var taken *store.TakenError
+	if errors.As(err, &taken) {
+		return exitUsage, fmt.Errorf("%w: give this pipeline a name of its own (name: or --name), or it would take the other's messages for duplicates", err)
+	}
+	return exitFault, err
+}
