@@ -12,11 +12,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// driver implements sqlstore.Driver.
-type driver struct{}
+// sqliteDriver implements sqlstore.Driver.
+type sqliteDriver struct{}
 
 // Guard readies a connection for writing.
-func (driver) Guard(ctx context.Context, c *sql.Conn) (sqlstore.Guard, error) {
+func (sqliteDriver) Guard(ctx context.Context, c *sql.Conn) (sqlstore.Guard, error) {
 	if err := check(ctx, c); err != nil {
 		return nil, err
 	}
@@ -72,13 +72,13 @@ func (g *guard) rollback() {
 }
 
 // Again reports that another connection is in the way.
-func (driver) Again(err error) bool {
+func (sqliteDriver) Again(err error) bool {
 	code, ok := code(err)
 	return ok && (code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED)
 }
 
 // Classify sorts the driver's errors.
-func (driver) Classify(err error) (semel.Class, bool) {
+func (sqliteDriver) Classify(err error) (semel.Class, bool) {
 	if c, ok := code(err); ok {
 		return class(c, err.Error()), true
 	}

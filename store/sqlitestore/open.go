@@ -76,7 +76,7 @@ func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 
 func open(ctx context.Context, db *sql.DB, c Config, closeDB bool) (*Store, error) {
 	s, err := sqlstore.New(sqlstore.Config{
-		DB: db, Dialect: sqlstore.SQLite(), Driver: driver{}, LockWait: c.LockWait, CloseDB: closeDB,
+		DB: db, Dialect: sqlstore.SQLite(), Driver: sqliteDriver{}, LockWait: c.LockWait, CloseDB: closeDB,
 	})
 	if err != nil {
 		return nil, err

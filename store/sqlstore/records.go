@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strings"
 
 	"github.com/semel-dev/semel"
@@ -22,6 +21,7 @@ func (s *Store) Claim(ctx context.Context, x Tx, consumer string, r []store.Reco
 		return prior, err
 	}
 	c := claim{t: t, consumer: n, now: now}
+	var there []int
 	for i := range r {
 		if i&0xff == 0xff && ctx.Err() != nil {
 			return prior, ctx.Err()
@@ -30,16 +30,11 @@ func (s *Store) Claim(ctx context.Context, x Tx, consumer string, r []store.Reco
 		if err != nil {
 			return prior, err
 		}
-		if fresh {
-			continue
+		if !fresh {
+			there = append(there, i)
 		}
-		p, err := c.find(&r[i])
-		if err != nil {
-			return prior, err
-		}
-		prior = append(prior, store.Prior{I: i, Record: p})
 	}
-	return prior, nil
+	return c.prior(r, there, prior)
 }
 
 // claim reuses its buffers from row to row.
@@ -64,11 +59,26 @@ func (c *claim) insert(r *store.Record) (bool, error) {
 	return moved == 1, err
 }
 
-func (c *claim) find(r *store.Record) (store.Record, error) {
-	out := store.Record{ID: r.ID}
-	err := c.t.one("SELECT fingerprint, verdict, bucket, hash FROM semel_inbox WHERE consumer = ? AND id = ?{lock}",
-		[]any{(*fingerprint)(&out.Fingerprint), &out.Verdict, &out.Bucket, (*hash)(&out.Hash)}, c.consumer, c.id)
-	if errors.Is(err, sql.ErrNoRows) {
+// prior reads the rows that were there, in a second statement.
+func (c *claim) prior(r []store.Record, there []int, out []store.Prior) ([]store.Prior, error) {
+	first := len(out)
+	index := make(map[string]int, len(there))
+	ids := make([]string, len(there))
+	for k, i := range there {
+		ids[k] = r[i].ID
+		index[r[i].ID] = i
+	}
+	err := c.t.chunks(ids, func(marks string, args []any) error {
+		q := "SELECT id, fingerprint, verdict, bucket, hash FROM semel_inbox WHERE id IN (" + marks + ") AND consumer = ? ORDER BY id{lock}"
+		return c.t.each(q, func(rows *sql.Rows) error {
+			var p store.Prior
+			err := rows.Scan(&p.ID, (*fingerprint)(&p.Fingerprint), &p.Verdict, &p.Bucket, (*hash)(&p.Hash))
+			p.I = index[p.ID]
+			out = append(out, p)
+			return err
+		}, append(args, c.consumer)...)
+	})
+	if err == nil && len(out)-first != len(there) {
 		err = failf(semel.ClassContention, "sqlstore: a record vanished while it was claimed")
 	}
 	return out, err

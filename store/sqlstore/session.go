@@ -32,9 +32,28 @@ func (ss *session) prepared(ctx context.Context, d *Dialect, portable string) (*
 	return st, nil
 }
 
+// control runs a statement that begins or ends a transaction.
+func (ss *session) control(ctx context.Context, d *Dialect, statement string) error {
+	st, err := ss.prepared(ctx, d, statement)
+	if err == nil {
+		_, err = st.ExecContext(ctx)
+	}
+	return err
+}
+
 // discard closes the connection for good: the pool must not hand out one whose
-// state is not known.
+// state is not known. Statements go first, since SQLite keeps a connection, with
+// its locks, alive behind them; and a ROLLBACK, which can undo only what is not
+// committed, frees the locks even if a handler left a statement of its own.
 func (ss *session) discard() {
+	if err := ss.conn.Raw(func(any) error { return nil }); err != nil {
+		return // the driver said it is bad, and database/sql closed it
+	}
+	for _, st := range ss.own {
+		st.Close()
+	}
+	ss.user.close()
+	_, _ = ss.conn.ExecContext(context.Background(), "ROLLBACK")
 	_ = ss.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
@@ -161,27 +180,58 @@ func (p *sessions) close() {
 // stmtCache keeps a handler's statements prepared: compiling one costs more
 // than running it. When full it starts over, which is right for the common
 // few texts and harmless for texts that never repeat.
-type stmtCache struct{ m map[string]*sql.Stmt }
+type stmtCache struct{ m map[string]*userStmt }
 
-const maxUserStmts = 128
+// userStmt is one of them.
+type userStmt struct {
+	*sql.Stmt
+	// quick: the last time it took no time worth interrupting. Drivers watch
+	// a context that can end with a goroutine for each statement, which costs
+	// as much as a short statement itself; one that was quick goes without.
+	quick bool
+}
 
-func (c *stmtCache) get(ctx context.Context, conn *sql.Conn, query string) (*sql.Stmt, error) {
-	if st := c.m[query]; st != nil {
-		return st, nil
+const (
+	maxUserStmts = 128
+	quick        = 2 * time.Millisecond
+)
+
+// exec runs the statement; ctx, or quiet if that is not worth watching.
+func (u *userStmt) exec(ctx, quiet context.Context, args []any) (sql.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if u.quick {
+		ctx = quiet
+	}
+	start := time.Now()
+	r, err := u.ExecContext(ctx, args...)
+	u.quick = err == nil && time.Since(start) < quick
+	return r, err
+}
+
+func (c *stmtCache) get(ctx context.Context, conn *sql.Conn, query string) (*userStmt, error) {
+	if u := c.m[query]; u != nil {
+		return u, nil
 	}
 	st, err := conn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
 	if len(c.m) >= maxUserStmts {
-		for _, old := range c.m {
-			old.Close()
-		}
-		c.m = nil
+		c.close()
 	}
 	if c.m == nil {
-		c.m = make(map[string]*sql.Stmt)
+		c.m = make(map[string]*userStmt)
 	}
-	c.m[query] = st
-	return st, nil
+	u := &userStmt{Stmt: st}
+	c.m[query] = u
+	return u, nil
+}
+
+func (c *stmtCache) close() {
+	for _, u := range c.m {
+		u.Close()
+	}
+	c.m = nil
 }

@@ -127,10 +127,7 @@ func (s *Store) begin(ctx context.Context) (*tx, error) {
 		return nil, err
 	}
 	quiet := context.WithoutCancel(ctx)
-	err = s.insist(ctx, until, func() error {
-		_, err := ss.conn.ExecContext(quiet, s.dialect.Begin)
-		return err
-	})
+	err = s.insist(ctx, until, func() error { return ss.control(quiet, s.dialect, s.dialect.Begin) })
 	if err != nil {
 		if s.driver.Again(err) || ctx.Err() != nil {
 			s.sessions.put(ss)
@@ -202,10 +199,7 @@ func ended(by string) error {
 // happened: the connection is thrown away, so that nothing can follow on it.
 func (s *Store) commit(t *tx) (store.Outcome, error) {
 	quiet := context.WithoutCancel(t.ctx)
-	err := s.insist(quiet, time.Now().Add(s.lockWait), func() error {
-		_, err := t.session.conn.ExecContext(quiet, "COMMIT")
-		return err
-	})
+	err := s.insist(quiet, time.Now().Add(s.lockWait), func() error { return t.session.control(quiet, s.dialect, "COMMIT") })
 	if err == nil {
 		s.names.adopt(t.fresh)
 		s.sessions.put(t.session)
@@ -222,7 +216,7 @@ func (s *Store) commit(t *tx) (store.Outcome, error) {
 // rollback ends the transaction; a connection that cannot do even that is
 // thrown away, which rolls back as well.
 func (s *Store) rollback(ss *session) {
-	if _, err := ss.conn.ExecContext(context.Background(), "ROLLBACK"); err != nil {
+	if err := ss.control(context.Background(), s.dialect, "ROLLBACK"); err != nil {
 		s.sessions.discard(ss)
 		return
 	}

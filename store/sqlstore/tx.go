@@ -101,7 +101,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err != nil {
 		return nil, t.lost(err)
 	}
-	r, err := st.ExecContext(ctx, args...)
+	r, err := st.exec(ctx, t.quiet, args)
 	return r, t.lost(err)
 }
 
