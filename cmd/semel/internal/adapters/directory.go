@@ -195,6 +195,9 @@ func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 	if filepath.Base(dir) != stageInbox {
 		return true
 	}
+	if fi, err := e.Info(); err != nil || links(fi) > 1 {
+		return false
+	}
 	if d.cfg.Complete == filebroker.Marked {
 		_, err := os.Lstat(filepath.Join(dir, name+d.cfg.MarkerSuffix))
 		return !strings.HasSuffix(name, d.cfg.MarkerSuffix) && err == nil

@@ -16,10 +16,11 @@ import (
 // Tests that kill a real process need it to die at a named point. For them,
 // and for nobody else, there are two variables:
 //
-//	SEMEL_FAULT=POINT[:n]   the n-th time (default 1) that the process comes to
-//	                        the point, it kills itself with SIGKILL
-//	SEMEL_FAULT_LOG=PATH    every point that is reached is appended to the file
-//	                        once, before the process dies
+//	SEMEL_FAULT=POINT[:n]        the n-th time (default 1) that the process comes
+//	                             to the point, it kills itself with SIGKILL
+//	SEMEL_FAULT=POINT[:n]=stop   it stops itself instead, until SIGCONT
+//	SEMEL_FAULT_LOG=PATH         every point that is reached is appended to the
+//	                             file once, before the process dies
 //
 // Without them nothing is armed, and a point costs one atomic load.
 const (
@@ -33,8 +34,11 @@ func armFaults(getenv func(string) string) (restore func(), err error) {
 	if spec == "" && path == "" {
 		return func() {}, nil
 	}
-	t := &trap{seen: map[fault.Point]bool{}}
-	if spec != "" {
+	t := &trap{seen: map[fault.Point]bool{}, spring: kill}
+	if spec, stop := strings.CutSuffix(spec, "=stop"); spec != "" {
+		if stop {
+			t.spring = stopSelf
+		}
 		if t.point, t.left, err = parseFault(spec); err != nil {
 			return nil, err
 		}
@@ -77,6 +81,8 @@ type trap struct {
 	log   *os.File
 	point fault.Point
 	left  int
+	// spring is what happens there.
+	spring func()
 }
 
 func (t *trap) hit(p fault.Point) {
@@ -90,7 +96,7 @@ func (t *trap) hit(p fault.Point) {
 		return
 	}
 	if t.left--; t.left == 0 {
-		kill()
+		t.spring()
 	}
 }
 

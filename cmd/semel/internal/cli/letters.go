@@ -163,7 +163,7 @@ func (a *app) list(path string, p place, f filter, limit int) error {
 				fmt.Fprintln(t, "REF\tSTATE\tCLASS\tREASON\tTRIES\tAGE\tID\tERROR")
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", l.Ref, l.State, l.Class, l.Reason, l.Attempts, span(time.Since(l.Created)),
-				line(first(l.Message.ID, "at "+l.Origin), 40), line(firstLine(l.Error), 80))
+				line(first(l.Message.ID, "at "+l.Origin), 40), line(cause(l), 80))
 			return nil
 		})
 		t.Flush()
@@ -176,6 +176,18 @@ func (a *app) list(path string, p place, f filter, limit int) error {
 		}
 		return err
 	})
+}
+
+// cause is the first line of a letter's error without its name, which stands
+// in front of it.
+func cause(l *store.Letter) string {
+	s := firstLine(l.Error)
+	for _, name := range []string{l.Message.ID, l.Origin} {
+		if _, after, ok := strings.Cut(s, ": "+name+": "); ok && name != "" {
+			return after
+		}
+	}
+	return s
 }
 
 func firstLine(s string) string {

@@ -113,16 +113,17 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 		p.say("%v: finishing what is in hand; again to end at once", s)
 	})
 	defer stop()
-	st, err := a.prepare(ctx, f)
-	if err != nil {
-		return err
-	}
-	defer st.Close(context.WithoutCancel(ctx))
 	src, err := adapters.OpenSource(ctx, f, p.reported)
 	if err != nil {
 		return exit(startCode(nil, err), err)
 	}
 	defer src.Close(context.WithoutCancel(ctx))
+	// After the source: where that is not there, no database is made either.
+	st, err := a.prepare(ctx, f, p)
+	if err != nil {
+		return err
+	}
+	defer st.Close(context.WithoutCancel(ctx))
 	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, p.observer()), src, f.Handler)
 	if err != nil {
 		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
@@ -157,7 +158,10 @@ func (unmeasured) Depth(context.Context) (broker.Depth, error) {
 }
 
 // prepare opens the store and makes the tables.
-func (a *app) prepare(ctx context.Context, f *config.File) (*adapters.Store, error) {
+func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapters.Store, error) {
+	if !adapters.StoreExists(f.Store) {
+		p.say("a new database: %v", f.Store)
+	}
 	st, err := adapters.OpenStore(ctx, f.Store)
 	if err != nil {
 		return nil, exit(startCode(nil, err), err)

@@ -94,7 +94,7 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Name != "orders" || f.Source.String() != "directory:/var/spool/orders" || f.Store.Path != filepath.Join(filepath.Dir(f.Path), "orders.db") {
+	if f.Name != "orders" || f.Source.String() != "directory:/var/spool/orders" || !filepath.IsAbs(f.Store.Path) || filepath.Base(f.Store.Path) != "orders.db" {
 		t.Errorf("name %q, source %v, store %v", f.Name, f.Source, f.Store)
 	}
 	if f.Files != "lines" || f.Complete != "marker" || f.Done != "delete" || f.Start != consumer.StartEnd || f.Order != consumer.OrderKey {

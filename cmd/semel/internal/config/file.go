@@ -59,7 +59,6 @@ type Options struct {
 	// Stores are the schemes of stores and what their SQL looks like.
 	Stores map[string]sqlstep.Dialect
 	// Name, Source and Store replace those of the file where not empty.
-	// Relative paths in them are relative to the working directory.
 	Name, Source, Store string
 	// Getenv answers env: references.
 	Getenv func(string) string
@@ -180,24 +179,17 @@ func (l *loader) names() {
 	f.Store = l.location("store", l.opt.Store, slices.Sorted(maps.Keys(l.opt.Stores)))
 }
 
-// location reads source or store. Paths in the file are relative to the file:
-// run from another directory, the pipeline must not meet an empty database and
-// have forgotten everything.
+// location reads source or store. Relative paths are relative to the working
+// directory, as everywhere; only what belongs to the pipeline itself (schema,
+// setup, secrets) lies beside its file.
 func (l *loader) location(key, override string, schemes []string) Location {
-	n := l.top[key]
-	s, abs := override, filepath.Abs
+	n, s := l.top[key], override
 	if s == "" {
 		if n == nil {
 			l.required(key, "add a line "+key+": "+forms(schemes))
 			return Location{}
 		}
 		s = l.text(n, key)
-		abs = func(p string) (string, error) {
-			if !filepath.IsAbs(p) {
-				p = filepath.Join(l.dir, p)
-			}
-			return filepath.Abs(p)
-		}
 	}
 	if s == "" {
 		return Location{}
@@ -205,7 +197,7 @@ func (l *loader) location(key, override string, schemes []string) Location {
 	s, err := l.resolve(s)
 	if err == nil {
 		var loc Location
-		if loc, err = ParseLocation(s, schemes, abs); err == nil {
+		if loc, err = ParseLocation(s, schemes); err == nil {
 			return loc
 		}
 	}

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,14 +129,15 @@ func (l Location) String() string { return l.Scheme + ":" + l.Path }
 // localSchemes name files and directories.
 var localSchemes = map[string]bool{"directory": true, "sqlite": true}
 
-// ParseLocation reads a URL. abs makes a relative path absolute. Its errors
-// quote no more than the scheme: the rest may hold a password.
-func ParseLocation(s string, known []string, abs func(string) (string, error)) (Location, error) {
+// ParseLocation reads a URL; relative paths are relative to the working
+// directory. Its errors quote no more than the scheme: the rest may hold a
+// password.
+func ParseLocation(s string, known []string) (Location, error) {
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/. ") {
 		return Location{}, fmt.Errorf("it has no scheme: write %s", forms(known))
 	}
-	if !contains(known, scheme) {
+	if !slices.Contains(known, scheme) {
 		return Location{}, fmt.Errorf("this build has no %q: write %s", scheme, forms(known))
 	}
 	if !localSchemes[scheme] {
@@ -150,17 +153,8 @@ func ParseLocation(s string, known []string, abs func(string) (string, error)) (
 	if path == "" {
 		return Location{}, fmt.Errorf("the path is missing: write %s", forms([]string{scheme}))
 	}
-	path, err := abs(path)
+	path, err := filepath.Abs(path)
 	return Location{scheme, path}, err
-}
-
-func contains(words []string, s string) bool {
-	for _, w := range words {
-		if w == s {
-			return true
-		}
-	}
-	return false
 }
 
 func forms(schemes []string) string {
