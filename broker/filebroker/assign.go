@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/broker"
@@ -178,4 +179,49 @@ func (l *lines) stop(f *file, why error) {
 	l.cfg.Report(f.name, why)
 	l.scan.stop(f.id)
 	l.giveBack(f)
+}
+
+// Fenced is called by the pipeline when its database refuses what comes from
+// scopes that it was assigned: a worker that had been stopped in the middle of
+// asking for them did so late, and is their owner there. Here the claim
+// decides: if it is still ours, the owner loses the scope and is asked again.
+func (l *lines) Fenced(ss []semel.Scope) {
+	l.mu.Lock()
+	l.fenced = append(l.fenced, ss...)
+	l.mu.Unlock()
+	l.rouse()
+}
+
+// reassign puts fenced files back on the list of those without an owner.
+func (l *lines) reassign() {
+	l.mu.Lock()
+	fenced := l.fenced
+	l.fenced = nil
+	l.mu.Unlock()
+	for _, f := range l.files {
+		if slices.Contains(fenced, f.scope) && !f.lines.revoked {
+			l.owner.Lost([]semel.Scope{f.scope})
+			l.disown(f)
+		}
+	}
+}
+
+// disown makes everything that was handed over of f stale.
+func (l *lines) disown(f *file) {
+	l.set.Lock()
+	defer l.set.Unlock()
+	l.remove(f)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ledger.each(func(b *batch, it *item) {
+		if it.file != f {
+			return
+		}
+		if it.state == stuck {
+			l.stuck--
+		}
+		l.ledger.close(b, it)
+	})
+	l.released = slices.DeleteFunc(l.released, func(it item) bool { return it.file == f })
+	l.todo = append(l.todo, &file{claim: f.claim, name: f.name, back: f.back, letter: f.letter})
 }

@@ -119,6 +119,7 @@ type file struct {
 	// back: it came back from error/; letter is what its sidecar named.
 	back   bool
 	letter string
+	told   bool // the letter went with a delivery
 	// fate is why it goes to error/ when it is finished, and deadLetter the
 	// letter that says more; nil: it goes to done/.
 	fate       error
@@ -157,7 +158,7 @@ func (c *core) take(cl *claim, name string) (*file, error) {
 	f := &file{claim: cl, name: name}
 	if err := c.claimRename(filepath.Join(c.dirs.inbox, name), f.path()); err != nil {
 		if marker != "" {
-			moveNew(marker, c.markerOf(name))
+			c.moveNew(marker, c.markerOf(name))
 		}
 		return nil, c.orLost(err, cl.dir)
 	}
@@ -188,7 +189,7 @@ func (c *core) takeMarker(marker, name string) error {
 // claimRename moves a file into a claim. Only we write there, so looking
 // before an ordinary rename is enough where there is no better one.
 func (c *core) claimRename(old, new string) error {
-	err := renameNew(old, new)
+	err := c.rename(old, new)
 	if !errors.Is(err, errNoNative) {
 		return err
 	}
@@ -210,9 +211,13 @@ func (c *core) orLost(err error, dir string) error {
 // inbox/ into the claim, where it stays with the file whoever takes it over.
 func (c *core) cameBack(f *file) {
 	kept := filepath.Join(f.claim.dir, returnName(f.name))
-	inClaim := f.claim.old && exists(kept)
-	if !inClaim && !c.fetchSidecar(f, kept) {
-		return
+	switch shown := filepath.Join(c.dirs.error, sidecarName(f.name)); {
+	case !f.claim.old || !exists(kept):
+		if !c.fetchSidecar(f, kept) {
+			return
+		}
+	case c.sameFile(kept, shown): // its owner was giving both back
+		os.Remove(shown)
 	}
 	f.back = true
 	if s, err := readSidecar(kept); err != nil {

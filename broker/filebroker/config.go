@@ -85,6 +85,8 @@ type Config struct {
 	// [ErrGone], [ErrStopped], [ErrTaken], or an error of the file system.
 	// It is called from several goroutines and must return quickly.
 	Report func(name string, err error)
+
+	linkOnly bool // as on systems without a rename that refuses to replace
 }
 
 func (c Config) withDefaults() Config {

@@ -68,6 +68,9 @@ func (l *ledger) find(lease semel.Lease) (*batch, *item) {
 
 // close ends an item and forgets its batch after the last one.
 func (l *ledger) close(b *batch, it *item) {
+	if it.state == closed {
+		return
+	}
 	it.state = closed
 	it.body = nil
 	if b.open--; b.open == 0 {

@@ -22,6 +22,8 @@ type lines struct {
 	// Guarded by recv. Files are read one after the other.
 	files []*file
 	plain packing
+
+	fenced []semel.Scope // guarded by core.mu
 }
 
 // lineFile is the part of a file that only lines have.
@@ -137,9 +139,11 @@ func (l *lines) item(f *file, ln line) item {
 // returns names the letter that the file came back for, once: a dead line
 // comes back as a file of one line.
 func (f *file) returns() string {
-	letter := f.letter
-	f.letter = ""
-	return letter
+	if f.told {
+		return ""
+	}
+	f.told = true
+	return f.letter
 }
 
 // open begins to read at the offset that the owner gave. What is wrong with
@@ -247,6 +251,7 @@ func (l *lines) settle(it *item, s broker.Settlement) broker.Settled {
 
 // tidy revokes and moves the files of which every line is decided.
 func (l *lines) tidy(ctx context.Context) (bool, error) {
+	l.reassign()
 	complete := l.complete()
 	if len(complete) == 0 {
 		return false, nil

@@ -17,12 +17,24 @@ var (
 	errNoLocks  = errors.New("no file locks here")
 )
 
-// moveNew moves old to new and never replaces anything: it returns an error
-// that is fs.ErrExist if new exists. Where the system has no such rename it
-// links and unlinks; a crash in between leaves two names of one file, which
-// [core.finishMove] recognises.
-func moveNew(old, new string) error {
-	err := renameNew(old, new)
+// mover moves files without ever replacing one.
+type mover struct {
+	linkOnly bool // do not use a rename that refuses to replace
+}
+
+// rename renames in one step unless new exists; errNoNative: not here.
+func (m mover) rename(old, new string) error {
+	if m.linkOnly {
+		return errNoNative
+	}
+	return renameNew(old, new)
+}
+
+// moveNew moves old to new; the error is fs.ErrExist if new exists. Where the
+// system has no such rename it links and unlinks; a crash in between leaves
+// two names of one file, which [core.finishMove] recognises.
+func (m mover) moveNew(old, new string) error {
+	err := m.rename(old, new)
 	if !errors.Is(err, errNoNative) {
 		return err
 	}
@@ -38,7 +50,7 @@ func moveNew(old, new string) error {
 // moveFree moves old into dir under name, or under the first free numbered
 // form of it, and returns the name used. prepare, if given, is called before
 // each try.
-func moveFree(old, dir, name string, taken func(name string) bool, prepare func(name string) error) (string, error) {
+func (m mover) moveFree(old, dir, name string, taken func(name string) bool, prepare func(name string) error) (string, error) {
 	used := -1 // the highest number known to be used
 	for n := 0; ; n = nextFree(used, func(n int) bool { return taken(numbered(name, n)) }) {
 		as := numbered(name, n)
@@ -51,7 +63,7 @@ func moveFree(old, dir, name string, taken func(name string) bool, prepare func(
 				return as, err
 			}
 		}
-		err := moveNew(old, filepath.Join(dir, as))
+		err := m.moveNew(old, filepath.Join(dir, as))
 		if !errors.Is(err, fs.ErrExist) {
 			return as, err
 		}

@@ -45,6 +45,7 @@ func Open(ctx context.Context, cfg Config) (Queue, error) {
 // core is what whole files and files of lines have in common: claims, leases,
 // moves. Locks are taken in the order recv, set, mu; owner calls hold recv.
 type core struct {
+	mover
 	cfg  Config
 	dirs layout
 	mode mode
@@ -96,7 +97,7 @@ func open(ctx context.Context, cfg Config) (*core, error) {
 	if err := dirs.probe(workerName("")); err != nil {
 		return nil, err
 	}
-	c := &core{cfg: cfg, dirs: dirs, scan: newScanner(cfg, dirs.inbox), wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	c := &core{mover: mover{cfg.linkOnly}, cfg: cfg, dirs: dirs, scan: newScanner(cfg, dirs.inbox), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	c.ledger.generation = 1
 	if c.me, err = register(dirs, cfg, c.rouse); err != nil {
 		return nil, openError(dirs.processing, err, "the directory must be writable by this user")
@@ -355,7 +356,7 @@ func (c *core) giveBack(f *file) {
 	case err == nil:
 		c.dropClaim(f.claim)
 		return
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !exists(f.path()):
 		return // taken over, or removed
 	case errors.Is(err, fs.ErrExist):
 		err = ErrTaken
@@ -379,19 +380,19 @@ func (c *core) restore(f *file) error {
 			return err
 		}
 	}
-	if err := moveNew(f.path(), filepath.Join(c.dirs.inbox, f.name)); err != nil {
+	if err := c.moveNew(f.path(), filepath.Join(c.dirs.inbox, f.name)); err != nil {
 		return err
 	}
 	fault.Hit(Returned)
 	if c.cfg.Complete == Marked {
-		return moveNew(marker, filepath.Join(c.dirs.inbox, f.name+c.cfg.MarkerSuffix))
+		return c.moveNew(marker, filepath.Join(c.dirs.inbox, f.name+c.cfg.MarkerSuffix))
 	}
 	return nil
 }
 
 func (c *core) restoreSidecar(f *file) error {
 	kept := filepath.Join(f.claim.dir, returnName(f.name))
-	err := moveNew(kept, filepath.Join(c.dirs.error, sidecarName(f.name)))
+	err := c.moveNew(kept, filepath.Join(c.dirs.error, sidecarName(f.name)))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

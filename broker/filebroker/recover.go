@@ -60,11 +60,17 @@ func (c *core) recover(cl *claim) ([]string, error) {
 		if c.finishMove(&d, name) {
 			continue
 		}
+		if err := c.finishReject(&d, name); err == nil {
+			continue
+		}
 		files = append(files, name)
-		d.discard(intentName(name)) // it had not moved: the pipeline will ask again
+		d.discard(intentName(name))
 	}
 	for _, name := range d.lines {
-		if !c.finishMove(&d, name) { // the line comes again and is copied again
+		if c.finishMove(&d, name) {
+			continue
+		}
+		if err := c.finishReject(&d, name); err != nil {
 			os.Remove(d.path(name))
 			d.discard(intentName(name))
 		}
@@ -72,11 +78,23 @@ func (c *core) recover(cl *claim) ([]string, error) {
 	return files, c.recoverSidecars(&d, files)
 }
 
+// finishReject moves a file to error/ whose sidecar was prepared already: the
+// pipeline had committed its dead letter before it asked for that.
+func (c *core) finishReject(d *debris, name string) error {
+	s, err := readSidecar(d.path(intentName(name)))
+	if err != nil {
+		return err
+	}
+	delete(d.ours, intentName(name))
+	return c.toError(d.dir, name, string(s.File), s)
+}
+
 // recoverMarkers claims files whose marker was taken and nothing else. A
-// marker whose file is here already is only in the way.
+// marker whose file is here already is only in the way, and one that has its
+// name in inbox/ again as well was given back.
 func (c *core) recoverMarkers(d *debris) error {
 	for marker, name := range d.markers {
-		if !exists(d.path(name)) {
+		if !exists(d.path(name)) && !c.sameFile(d.path(marker), c.markerOf(name)) {
 			switch err := c.claimRename(filepath.Join(c.dirs.inbox, name), d.path(name)); {
 			case err == nil:
 				d.files = append(d.files, name)
@@ -87,6 +105,15 @@ func (c *core) recoverMarkers(d *debris) error {
 		os.Remove(d.path(marker))
 	}
 	return nil
+}
+
+func (c *core) sameFile(a, b string) bool {
+	x, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Lstat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // finishMove recognises a move by link and unlink that stopped in between, by

@@ -96,12 +96,13 @@ func (c *core) retryStuck() {
 }
 
 // answer turns the result of finishing a file into the answer for the
-// pipeline.
+// pipeline. That something is not found need not mean that the file is gone:
+// done/ may be.
 func (c *core) answer(f *file, err error) broker.Settled {
 	switch {
 	case err == nil:
 		return broker.Done
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !exists(f.path()):
 		c.gone(f)
 		return broker.Stale
 	}
@@ -153,6 +154,6 @@ func (c *core) moveOut(f *file) error {
 	if c.cfg.Done == Delete {
 		return os.Remove(f.path())
 	}
-	_, err = moveFree(f.path(), c.dirs.done, f.name, func(name string) bool { return exists(filepath.Join(c.dirs.done, name)) }, nil)
+	_, err = c.moveFree(f.path(), c.dirs.done, f.name, func(name string) bool { return exists(filepath.Join(c.dirs.done, name)) }, nil)
 	return err
 }

@@ -76,12 +76,14 @@ func readSidecar(path string) (Sidecar, error) {
 // sidecar waits inside the claim meanwhile, so whoever owns the claim after a
 // crash can tell a file that was on its way from one that a person moved.
 func (c *core) toError(dir, from, as string, s Sidecar) error {
-	s.Consumer, s.Time = c.cfg.Consumer, time.Now().UTC().Truncate(time.Second)
+	if s.Time.IsZero() {
+		s.Consumer, s.Time = c.cfg.Consumer, time.Now().UTC().Truncate(time.Second)
+	}
 	intent := filepath.Join(dir, intentName(from))
 	if target, arrived := c.hasArrived(dir, from); arrived {
 		return c.showSidecar(intent, target)
 	}
-	target, err := moveFree(filepath.Join(dir, from), c.dirs.error, as, c.takenInError, func(name string) error {
+	target, err := c.moveFree(filepath.Join(dir, from), c.dirs.error, as, c.takenInError, func(name string) error {
 		s.File = Name(name)
 		return writeIntent(intent, s)
 	})
@@ -120,9 +122,12 @@ func writeIntent(path string, s Sidecar) error {
 
 // showSidecar puts a prepared sidecar beside its file.
 func (c *core) showSidecar(intent, target string) error {
-	err := moveNew(intent, filepath.Join(c.dirs.error, sidecarName(target)))
+	shown := filepath.Join(c.dirs.error, sidecarName(target))
+	err := c.moveNew(intent, shown)
 	if errors.Is(err, fs.ErrExist) {
-		c.cfg.Report(target, fmt.Errorf("its sidecar in error/ exists already and is kept: %w", err))
+		if !c.sameFile(intent, shown) {
+			c.cfg.Report(target, fmt.Errorf("its sidecar in error/ exists already and is kept: %w", err))
+		}
 		return os.Remove(intent)
 	}
 	return err
