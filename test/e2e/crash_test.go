@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/semel-dev/semel/broker/filebroker"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/test/e2e/rig"
+)
+
+// kinds are the pipelines in which a process dies at every point.
+var kinds = []kind{
+	{name: "whole", inbox: "table"},
+	{name: "whole-versions", inbox: "table", versions: true},
+	{name: "whole-marker-norename", inbox: "table", marker: true, norename: true},
+	{name: "lines", lines: true, inbox: "table"},
+	{name: "lines-versions", lines: true, inbox: "table", versions: true},
+	{name: "lines-position", lines: true, inbox: "position"},
+	{name: "lines-position-versions", lines: true, inbox: "position", versions: true},
+	{name: "lines-marker-norename", lines: true, inbox: "table", marker: true, norename: true},
+}
+
+// points are those at which a process of this kind can die.
+func (k kind) points() []fault.Point {
+	all := append(fault.All(), filebroker.Points()...)
+	return slices.DeleteFunc(all, func(p fault.Point) bool {
+		switch p {
+		case filebroker.Marker:
+			return !k.marker
+		case filebroker.Linked:
+			return !k.norename
+		case filebroker.Split:
+			return !k.lines
+		}
+		return false
+	})
+}
+
+// TestCrashPoints kills a real process at every point, restarts it, sometimes
+// kills it again elsewhere, and finds nothing lost and nothing done twice. It
+// fails if a point was never reached.
+func TestCrashPoints(t *testing.T) {
+	logs := t.TempDir()
+	t.Run("kill", func(t *testing.T) {
+		for i, k := range kinds {
+			t.Run(k.name, func(t *testing.T) {
+				t.Parallel()
+				crashEverywhere(t, k, uint64(i), filepath.Join(logs, k.name))
+			})
+		}
+	})
+	reached := map[string]bool{}
+	files, err := os.ReadDir(logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(logs, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range strings.Fields(string(b)) {
+			reached[p] = true
+		}
+	}
+	for _, p := range append(fault.All(), filebroker.Points()...) {
+		if !reached[string(p)] {
+			t.Errorf("no process ever came to %s", p)
+		}
+	}
+}
+
+// crashEverywhere goes through the points of a kind on one queue.
+func crashEverywhere(t *testing.T, k kind, seed uint64, log string) {
+	q := rig.NewQueue(t, k.pipeline())
+	q.FaultLog = log
+	s := newSubject(t, q, k, seed, func(at string) rig.Command {
+		c := q.Semel("run --once --json --wait 5s", "SEMEL_FAULT="+at)
+		if k.norename {
+			c.Args = append([]string{c.Path}, c.Args...)
+			c.Path = rig.Program(t, "test/e2e/norename")
+		}
+		return c
+	})
+	points := k.points()
+	for _, n := range []int{1, 2} {
+		for _, p := range points {
+			s.dieAt(p, n)
+			if s.r.IntN(2) == 0 {
+				s.run(fmt.Sprintf("%s:%d", points[s.r.IntN(len(points))], 1+s.r.IntN(4)))
+			}
+			s.recover(p, n)
+			if t.Failed() {
+				t.Fatalf("after a death at %s:%d (wave %d)", p, n, s.waves)
+			}
+		}
+	}
+	for _, p := range points {
+		if s.killed[string(p)] == 0 {
+			t.Errorf("no process died at %s", p)
+		}
+	}
+}
+
+// maxWaves is how often a point is tried with a fresh wave. The points of
+// careful mode and takeover need work that somebody left.
+const maxWaves = 4
+
+// dieAt delivers something and runs until the process died at the n-th hit.
+// A worker gives files back when it is stopped by a fault, here by a table that
+// is missing.
+func (s *subject) dieAt(p fault.Point, n int) {
+	s.t.Helper()
+	for range maxWaves {
+		if p == filebroker.Returned {
+			s.run("") // the tables have to be there
+			s.q.Exec("ALTER TABLE semel_ledger RENAME TO away")
+		}
+		s.deliver()
+		if p == fault.Started || p == filebroker.Taken {
+			s.run(string(fault.Admitted))
+			s.deliver()
+		}
+		killed, e := s.run(fmt.Sprintf("%s:%d", p, n))
+		if p == filebroker.Returned {
+			s.q.Exec("ALTER TABLE away RENAME TO semel_ledger")
+		}
+		if killed {
+			return
+		}
+		if e.Code != 3 && e.Code != 2 {
+			s.t.Errorf("while waiting for %s:%d: %v", p, n, e)
+		}
+	}
+	if n == 1 {
+		s.t.Errorf("%s was not reached in %d waves", p, maxWaves)
+	}
+}
+
+// recover checks what a death left, runs to the end, and checks again.
+func (s *subject) recover(p fault.Point, n int) {
+	s.t.Helper()
+	for _, bad := range s.want.Safety(s.q.State()) {
+		s.t.Errorf("after a death at %s:%d: %s", p, n, bad)
+	}
+	_, e := s.run("")
+	if e.Code != 3 || !e.Summary(s.t).Balanced {
+		s.t.Errorf("restarted after %s:%d: want exit code 3 and a balanced account: %v", p, n, e)
+	}
+	for _, bad := range s.want.Final(s.q.State()) {
+		s.t.Errorf("restarted after %s:%d: %s", p, n, bad)
+	}
+}

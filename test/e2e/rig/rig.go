@@ -1,0 +1,85 @@
+// Package rig builds, runs, stops and kills real processes for the tests of
+// the binary, and reads from disk what they did.
+//
+// Nothing in it waits for a fixed time: it waits for a process to end, or
+// until something is seen, and gives up at a deadline.
+package rig
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// built are the programs of this test process, each built once.
+var built struct {
+	sync.Mutex
+	dir   string
+	paths map[string]string
+}
+
+// Main runs the tests of a package and removes what was built for them.
+func Main(m *testing.M) int {
+	defer func() {
+		built.Lock()
+		defer built.Unlock()
+		if built.dir != "" {
+			os.RemoveAll(built.dir)
+		}
+	}()
+	return m.Run()
+}
+
+// Program returns the path of the program built from a package of this
+// repository, such as "cmd/semel".
+func Program(t testing.TB, pkg string) string {
+	t.Helper()
+	path, err := program(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func program(pkg string) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[pkg]; path != "" {
+		return path, nil
+	}
+	root, err := Repository()
+	if err != nil {
+		return "", err
+	}
+	if built.dir == "" {
+		if built.dir, err = os.MkdirTemp("", "semel-test-"); err != nil {
+			return "", err
+		}
+		built.paths = map[string]string{}
+	}
+	path := filepath.Join(built.dir, filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", path, "./"+pkg)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./%s: %w\n%s", pkg, err, out)
+	}
+	built.paths[pkg] = path
+	return path, nil
+}
+
+// Repository returns the root of the repository that the test is part of.
+func Repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("no go.work above the working directory")
+}

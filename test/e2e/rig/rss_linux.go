@@ -1,0 +1,5 @@
+package rig
+
+import "syscall"
+
+func maxRSS(ru *syscall.Rusage) int64 { return ru.Maxrss * 1024 }
