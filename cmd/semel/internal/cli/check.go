@@ -54,7 +54,9 @@ func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr error) {
 	fmt.Fprintf(t, "source\t%s\t%s\n", state(sourceErr), printable(c.Source))
 	fmt.Fprintf(t, "store\t%s\t%s\n", state(storeErr), printable(c.Store))
 	fmt.Fprintf(t, "messages\t%s\t%s\n", first(f.Files, "whole"), printable(f.Rules.Describe()))
-	fmt.Fprintf(t, "handler\t%s\tprepared against the tables\n", counted(int64(len(f.Handler.Steps)), "statement"))
+	if storeErr == nil {
+		fmt.Fprintf(t, "handler\tusable\t%s\n", counted(int64(len(f.Handler.Steps)), "statement"))
+	}
 	t.Flush()
 	for _, n := range c.Notes {
 		fmt.Fprintln(a.out, "note:", printable(n))

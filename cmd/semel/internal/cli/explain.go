@@ -38,7 +38,7 @@ type explainOptions struct {
 func (a *app) explainCommand() *cobra.Command {
 	var o explainOptions
 	var search string
-	c := &cobra.Command{Use: "explain FILE ID", Short: "Everything known about one message", Long: explainHelp, Args: cobra.ExactArgs(2),
+	c := &cobra.Command{Use: "explain FILE ID", Short: "Everything known about one message", Long: explainHelp, Args: arguments("FILE", "ID"),
 		RunE: func(_ *cobra.Command, args []string) (err error) {
 			if o.search, err = config.ParseDuration(search); err != nil {
 				return usagef("--search %s: %v", search, err)

@@ -39,7 +39,7 @@ Exit codes:
 
 func (a *app) lettersCommand() *cobra.Command {
 	c := &cobra.Command{Use: "letters", Short: "List, show, replay and discard parked messages", Long: lettersHelp, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+		RunE: helpOnly}
 	c.AddCommand(a.listCommand(), a.showCommand(), a.replayCommand(), a.discardCommand())
 	return c
 }
@@ -131,7 +131,7 @@ func (a *app) listCommand() *cobra.Command {
 	var q filter
 	var p place
 	var limit int
-	c := &cobra.Command{Use: "list FILE", Short: "List letters, oldest first", Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: "list FILE", Short: "List letters, oldest first", Args: arguments("FILE"),
 		Long: "List letters, oldest first, a line each; with --json an object each.\n\nExample:\n  semel letters list orders.yaml --class format" + lettersCodes,
 		RunE: func(_ *cobra.Command, args []string) error { return a.list(args[0], p, q, limit) }}
 	q.flags(c, "all that are open")
@@ -163,7 +163,7 @@ func (a *app) list(path string, p place, f filter, limit int) error {
 				fmt.Fprintln(t, "REF\tSTATE\tCLASS\tREASON\tTRIES\tAGE\tID\tERROR")
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", l.Ref, l.State, l.Class, l.Reason, l.Attempts, span(time.Since(l.Created)),
-				line(first(l.Message.ID, "at "+l.Origin), 40), line(cause(l), 80))
+				line(first(l.Message.ID, "at "+l.Origin), 40), line(cause(l.Error, l.Message.ID, l.Origin), 80))
 			return nil
 		})
 		t.Flush()
@@ -178,11 +178,11 @@ func (a *app) list(path string, p place, f filter, limit int) error {
 	})
 }
 
-// cause is the first line of a letter's error without its name, which stands
-// in front of it.
-func cause(l *store.Letter) string {
-	s := firstLine(l.Error)
-	for _, name := range []string{l.Message.ID, l.Origin} {
+// cause is the first line of an error without the stage and the name of the
+// message that stand in front of it: where it is shown they are told already.
+func cause(s string, names ...string) string {
+	s = firstLine(s)
+	for _, name := range names {
 		if _, after, ok := strings.Cut(s, ": "+name+": "); ok && name != "" {
 			return after
 		}
@@ -234,7 +234,7 @@ func (a *app) replayCommand() *cobra.Command {
 	o.do = func(ctx context.Context, d adapters.Desk, consumer string, refs []string, by, note string) ([]letter.Done, error) {
 		return d.Replay(ctx, consumer, refs, by, note)
 	}
-	c := &cobra.Command{Use: "replay FILE [REF...]", Short: "Have dead letters tried again", Args: cobra.MinimumNArgs(1),
+	c := &cobra.Command{Use: "replay FILE [REF...]", Short: "Have dead letters tried again", Args: arguments("FILE", "[REF...]"),
 		Long: "Have dead letters tried again, with their id: a running semel takes them up like\nevery retry, and a message that was applied meanwhile is not applied twice.\n\nExample:\n  semel letters replay orders.yaml --class system --dry-run" +
 			lettersCodes + "\n  3  some could not be replayed",
 		RunE: func(_ *cobra.Command, args []string) error { return a.act(args[0], args[1:], o) }}
@@ -248,7 +248,7 @@ func (a *app) discardCommand() *cobra.Command {
 	o.do = func(ctx context.Context, d adapters.Desk, consumer string, refs []string, by, reason string) ([]letter.Done, error) {
 		return d.Discard(ctx, consumer, refs, by, reason)
 	}
-	c := &cobra.Command{Use: "discard FILE [REF...]", Short: "Close dead letters for good", Args: cobra.MinimumNArgs(1),
+	c := &cobra.Command{Use: "discard FILE [REF...]", Short: "Close dead letters for good", Args: arguments("FILE", "[REF...]"),
 		Long: "Close dead letters for good. Who did it and why stays on record, and the same\nmessage, if it comes again, is a duplicate.\n\nExample:\n  semel letters discard orders.yaml k3q --reason \"sent by mistake\"" +
 			lettersCodes + "\n  3  some could not be discarded",
 		RunE: func(_ *cobra.Command, args []string) error {

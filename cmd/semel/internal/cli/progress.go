@@ -81,9 +81,9 @@ func (p *progress) failed(f semel.Failure) {
 	p.mu.Unlock()
 	switch {
 	case n < toldDeaths:
-		p.say("dead letter: %s: %s", line(first(f.ID, f.Origin), 60), line(f.Err.Error(), 200))
+		p.say("dead letter: %s: %s", line(first(f.ID, f.Origin), 60), line(cause(f.Err.Error(), f.ID, f.Origin), 200))
 	case n == toldDeaths:
-		p.say("dead letter: %s: %s; more are counted only", line(first(f.ID, f.Origin), 60), line(f.Err.Error(), 200))
+		p.say("dead letter: %s: %s; more are counted only", line(first(f.ID, f.Origin), 60), line(cause(f.Err.Error(), f.ID, f.Origin), 200))
 	}
 }
 

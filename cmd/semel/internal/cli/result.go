@@ -136,7 +136,7 @@ func (r *result) print(w io.Writer) {
 	}
 	n := r.account.Received + r.account.Taken
 	fmt.Fprintf(w, "%s: %s after %s", printable(r.file.Name), how, span(r.elapsed))
-	if n > 0 && r.elapsed > 0 {
+	if n >= 1000 && r.elapsed > 0 {
 		fmt.Fprintf(w, ", %s messages a second", thousands(int64(float64(n)/r.elapsed.Seconds())))
 	}
 	fmt.Fprint(w, "\n\n")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -114,20 +115,67 @@ say of every message where it is now.
   semel status orders.yaml            what waits, where, for whom
   semel letters list orders.yaml      what could not be applied, and why
   semel explain orders.yaml ID        everything known about one message`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		CompletionOptions: cobra.CompletionOptions{
-			HiddenDefaultCmd: true,
-		},
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		RunE:              helpOnly,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
+	root.SetVersionTemplate("semel {{.Version}}\n")
+	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
 	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand())
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return root
+}
+
+// usageTemplate is shorter than cobra's: a help has to fit a screen.
+const usageTemplate = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} VERB{{else}}{{.UseLine}}{{end}}
+{{if .HasAvailableSubCommands}}
+Verbs:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}
+Flags:
+{{.Flags.FlagUsages | trimTrailingWhitespaces}}
+`
+
+// helpOnly is a command that needs a verb.
+func helpOnly(c *cobra.Command, _ []string) error {
+	if err := c.Help(); err != nil {
+		return err
+	}
+	return exit(exitUsage, nil)
+}
+
+// arguments wants exactly these; a last one in brackets may be there any
+// number of times.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		many := strings.HasPrefix(names[len(names)-1], "[")
+		need := names
+		if many {
+			need = names[:len(names)-1]
+		}
+		if len(args) < len(need) {
+			return fmt.Errorf("%s is missing", need[len(args)])
+		}
+		if len(args) > len(need) && !many {
+			return fmt.Errorf("too many arguments from %q on", args[len(need)])
+		}
+		return nil
+	}
+}
+
+func version() string {
+	if i, ok := debug.ReadBuildInfo(); ok && i.Main.Version != "" {
+		return i.Main.Version
+	}
+	return "(devel)"
 }
 
 // place are the flags that replace names of the pipeline file.

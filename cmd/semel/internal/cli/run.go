@@ -19,31 +19,26 @@ import (
 	"github.com/semel-dev/semel/cmd/semel/internal/message"
 )
 
-const runHelp = `Run a pipeline: take messages from its source, apply each once, acknowledge it
-after the commit. Several processes may run one pipeline. Ctrl-C finishes what
-is in hand and ends; a second Ctrl-C ends at once, which loses nothing.
+const runHelp = `Take messages from a source, apply each once, acknowledge after the commit.
+Several processes may run one pipeline. Ctrl-C finishes what is in hand; a
+second one ends at once, which loses nothing.
 
-Example:
-  semel run orders.yaml --once
-
-  # orders.yaml
+Example: semel run orders.yaml --once, with orders.yaml:
   name: orders
-  source: directory:spool          # files appear in spool/inbox/
+  source: directory:spool            # files appear in spool/inbox/
   store: sqlite:orders.db
-  message: {id: .event_id}         # jq over the body
+  message: {id: .event_id}           # jq over the body
   handle:
     sql: INSERT INTO paid (id, cents) VALUES (:id, :cents)
     with: {id: .order.id, cents: .cents}
-  horizon: 7d                      # how late the source may deliver again
+  horizon: 7d                        # how late the source may deliver again
 
-Exit codes:
+Exit codes; of several the first in the order 2, 4, 3, 5:
   0  drained (--once), or stopped in good order
-  1  the command line or the pipeline file is wrong; nothing was taken
-  2  stopped by a fault
-  3  drained, and there are dead letters
-  4  the account does not balance
-  5  messages wait: retries due after --wait, held ones, an interrupted --once
-Of several the first in the order 2, 4, 3, 5.`
+  1  command line, file or place is wrong; nothing was taken
+  2  stopped by a fault        3  drained, and there are dead letters
+  4  the account is wrong      5  messages wait (not due within --wait, held,
+                                  or --once was interrupted)`
 
 type runOptions struct {
 	place
@@ -54,14 +49,14 @@ type runOptions struct {
 func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
-		Use: "run FILE", Short: "Run a pipeline", Long: runHelp, Args: cobra.ExactArgs(1),
+		Use: "run FILE", Short: "Run a pipeline", Long: runHelp, Args: arguments("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0], o) },
 	}
 	f := c.Flags()
 	f.BoolVar(&o.once, "once", false, "end when nothing is left")
-	f.StringVar(&o.wait, "wait", "", "with --once: how long to wait for parked messages (default: the longest delay of retry)")
-	f.BoolVar(&o.check, "check", false, "check everything, source and store included; change nothing")
-	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of the messages that wait; change nothing")
+	f.StringVar(&o.wait, "wait", "", "with --once: wait so long for parked messages (default: the longest delay)")
+	f.BoolVar(&o.check, "check", false, "check file, source, store and statements; change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of what waits; change nothing")
 	o.flags(c)
 	return c
 }
@@ -113,6 +108,9 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 		p.say("%v: finishing what is in hand; again to end at once", s)
 	})
 	defer stop()
+	if _, err := adapters.Look(f).Check(ctx); err != nil {
+		return exit(startCode(nil, err), err)
+	}
 	src, err := adapters.OpenSource(ctx, f, p.reported)
 	if err != nil {
 		return exit(startCode(nil, err), err)
@@ -159,12 +157,13 @@ func (unmeasured) Depth(context.Context) (broker.Depth, error) {
 
 // prepare opens the store and makes the tables.
 func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapters.Store, error) {
-	if !adapters.StoreExists(f.Store) {
-		p.say("a new database: %v", f.Store)
-	}
+	fresh := !adapters.StoreExists(f.Store)
 	st, err := adapters.OpenStore(ctx, f.Store)
 	if err != nil {
 		return nil, exit(startCode(nil, err), err)
+	}
+	if fresh {
+		p.say("a new database: %v", f.Store)
 	}
 	if err = st.Schema.Migrate(ctx); err == nil {
 		err = st.Pipeline.Setup(ctx, f.Setup)
@@ -206,5 +205,5 @@ func faultCode(err error) (int, error) {
 	if errors.As(err, &taken) {
 		return exitUsage, fmt.Errorf("%w: give this pipeline a name of its own (name: or --name), or it would take the other's messages for duplicates", err)
 	}
-	return exitFault, err
+	return exitFault, fmt.Errorf("%w\nNothing is lost: what was not finished comes again.", err)
 }

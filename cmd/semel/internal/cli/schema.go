@@ -21,7 +21,7 @@ Example:
 
 func (a *app) schemaCommand() *cobra.Command {
 	c := &cobra.Command{Use: "schema", Short: "Print, apply or check semel's own tables", Long: schemaHelp, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+		RunE: helpOnly}
 	c.AddCommand(
 		a.schemaVerb("print FILE", "Print all statements, semel's and those of setup:", "", a.schemaPrint),
 		a.schemaVerb("apply FILE", "Bring the tables to this version", "", a.schemaApply),
@@ -33,7 +33,7 @@ func (a *app) schemaVerb(use, short, more string, fn func(context.Context, *conf
 	var p place
 	var dry bool
 	name, _, _ := strings.Cut(use, " ")
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1),
+	c := &cobra.Command{Use: use, Short: short, Args: arguments("FILE"),
 		Long: short + ".\n\nExample:\n  semel schema " + name + " orders.yaml\n\nExit codes:\n  0  done\n  1  the command line or the pipeline file is wrong\n  2  the store could not be used" + more,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.withSchema(args[0], p, name == "apply" && !dry, func(ctx context.Context, f *config.File, st *adapters.Store) error {

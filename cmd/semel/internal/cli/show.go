@@ -84,7 +84,7 @@ func (j letterJSON) withContent(m *semel.Message) letterJSON {
 func (a *app) showCommand() *cobra.Command {
 	var p place
 	var body bool
-	c := &cobra.Command{Use: "show FILE REF", Short: "Show everything about one letter", Args: cobra.ExactArgs(2),
+	c := &cobra.Command{Use: "show FILE REF", Short: "Show everything about one letter", Args: arguments("FILE", "REF"),
 		Long: "Show everything about one letter: where it came from, why it is there, each\nfailed attempt, and its content.\n\nExample:\n  semel letters show orders.yaml k3q\n  semel letters show orders.yaml k3q --body > message.json" + lettersCodes,
 		RunE: func(_ *cobra.Command, args []string) error { return a.show(args[0], args[1], p, body) }}
 	c.Flags().BoolVar(&body, "body", false, "write the body alone, as it is")
@@ -169,7 +169,7 @@ func printBody(w io.Writer, body []byte) {
 	if len(shown) > maxShown {
 		shown = shown[:maxShown]
 	}
-	fmt.Fprintf(w, "\nbody, %s:\n%s\n", counted(int64(len(body)), "byte"), printable(string(shown)))
+	fmt.Fprintf(w, "\nbody, %s:\n%s\n", counted(int64(len(body)), "byte"), printable(strings.TrimRight(string(shown), "\n")))
 	if len(shown) < len(body) {
 		fmt.Fprintln(w, "… (--body writes all of it)")
 	}

@@ -53,7 +53,7 @@ func (h *Handler) Prepare(ctx context.Context, tx Preparer) error {
 	for i, s := range h.Steps {
 		st, err := tx.PrepareContext(ctx, s.text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("sql step %d: %w", i+1, err))
+			errs = append(errs, fmt.Errorf("handle.sql, step %d: %w", i+1, err))
 			continue
 		}
 		errs = append(errs, st.Close())
@@ -66,7 +66,7 @@ func (h *Handler) name(i int, err error) error {
 	if len(h.Steps) == 1 || errors.Is(err, semel.ErrDuplicate) || errors.Is(err, semel.ErrSuperseded) || errors.Is(err, semel.ErrStale) {
 		return err
 	}
-	return fmt.Errorf("sql step %d: %w", i+1, err)
+	return fmt.Errorf("handle.sql, step %d: %w", i+1, err)
 }
 
 func (s *Step) run(ctx context.Context, tx Execer, values []any) error {

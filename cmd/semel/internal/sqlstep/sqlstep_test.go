@@ -188,7 +188,7 @@ func TestNoRow(t *testing.T) {
 		if tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && tc.class == 0 && err != nil {
 			t.Errorf("%s: error %v, want %v", tc.none, err, tc.want)
 		}
-		if c, ok := semel.ClassOf(err); tc.class != 0 && (!ok || c != tc.class || !strings.Contains(err.Error(), "sql step 1: ")) {
+		if c, ok := semel.ClassOf(err); tc.class != 0 && (!ok || c != tc.class || !strings.Contains(err.Error(), "handle.sql, step 1: ")) {
 			t.Errorf("%s: %v is of class %v", tc.none, err, c)
 		}
 		want := [][]any{{"UPDATE t SET a = ? WHERE id = ?", int64(7), "a"}, {"INSERT INTO log VALUES (?)", "paid"}}[:tc.steps]
