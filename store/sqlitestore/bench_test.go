@@ -139,7 +139,7 @@ func opened(b *testing.B, path string) *Store {
 	if err := s.Migrate(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	exec(b, s, "CREATE TABLE effects (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+	execute(b, s, "CREATE TABLE effects (id INTEGER PRIMARY KEY, body BLOB NOT NULL)")
 	if err := s.Enlist(b.Context(), store.Worker{Consumer: "bench", Name: "w", Slots: 1}); err != nil {
 		b.Fatal(err)
 	}

@@ -305,7 +305,7 @@ func TestDiskFull(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, s, "CREATE TABLE effect (key BLOB PRIMARY KEY, value BLOB NOT NULL)")
+	execute(t, s, "CREATE TABLE effect (key BLOB PRIMARY KEY, value BLOB NOT NULL)")
 	full := func(ctx context.Context, tx sqlstore.Tx) error {
 		if err := put(ctx, tx, "small", "v"); err != nil {
 			return err
@@ -333,7 +333,7 @@ func TestDiskFull(t *testing.T) {
 	if _, there, err := get(t.Context(), path, "small"); there || err != nil {
 		t.Errorf("half of a batch is stored: %v, %v", there, err)
 	}
-	exec(t, s, "INSERT INTO effect VALUES ('after', 'v')")
+	execute(t, s, "INSERT INTO effect VALUES ('after', 'v')")
 }
 
 // TestInterrupted has the context end within a handler's long statement.
@@ -354,13 +354,13 @@ func TestInterrupted(t *testing.T) {
 	if _, there, err := get(t.Context(), path, "k"); there || err != nil {
 		t.Errorf("the effect is there: %v, %v", there, err)
 	}
-	exec(t, s, "INSERT INTO effect VALUES ('after', 'v')")
+	execute(t, s, "INSERT INTO effect VALUES ('after', 'v')")
 }
 
 // TestConstraintAtCommit has a deferred foreign key fail at COMMIT: an answer.
 func TestConstraintAtCommit(t *testing.T) {
 	s, path := fresh(t)
-	exec(t, s, "CREATE TABLE parent (id INTEGER PRIMARY KEY)",
+	execute(t, s, "CREATE TABLE parent (id INTEGER PRIMARY KEY)",
 		"CREATE TABLE child (parent INTEGER NOT NULL REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")
 	out, err := s.InTx(t.Context(), store.Mark{}, func(ctx context.Context, tx sqlstore.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO child VALUES (1)")
@@ -372,5 +372,5 @@ func TestConstraintAtCommit(t *testing.T) {
 	if _, there, err := get(t.Context(), path, "k"); there || err != nil {
 		t.Errorf("the effect is there: %v, %v", there, err)
 	}
-	exec(t, s, "INSERT INTO effect VALUES ('after', 'v')")
+	execute(t, s, "INSERT INTO effect VALUES ('after', 'v')")
 }

@@ -32,12 +32,12 @@ func fresh(t testing.TB) (s *Store, path string) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, s, "CREATE TABLE effect (key BLOB PRIMARY KEY, value BLOB NOT NULL)")
+	execute(t, s, "CREATE TABLE effect (key BLOB PRIMARY KEY, value BLOB NOT NULL)")
 	return s, path
 }
 
-// exec runs statements in a transaction that must commit.
-func exec(t testing.TB, s *Store, statements ...string) {
+// execute runs statements in a transaction that must commit.
+func execute(t testing.TB, s *Store, statements ...string) {
 	t.Helper()
 	out, err := s.InTx(t.Context(), store.Mark{}, func(ctx context.Context, tx sqlstore.Tx) error {
 		for _, st := range statements {
@@ -64,7 +64,7 @@ func get(ctx context.Context, path, key string) (value string, ok bool, err erro
 		return "", false, err
 	}
 	defer db.Close()
-	err = db.QueryRowContext(ctx, "SELECT value FROM effect WHERE key = ?", []byte(key)).Scan(&value)
+	err = db.QueryRowContext(ctx, "SELECT value FROM effect WHERE CAST(key AS BLOB) = ?", []byte(key)).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", false, nil
 	}
