@@ -28,7 +28,9 @@ var (
 	// ErrMoved: it changed while it was being decided about; look again.
 	ErrMoved = errors.New("the letter has changed meanwhile")
 
-	errContested = errors.New("its id is known with other content: it can only be discarded")
+	errNothingProposed = errors.New("no readable content is proposed for it")
+	errIDKnown         = errors.New("the id of the proposed content is known already: its message was decided apart from this letter")
+	errContested       = errors.New("its id is known with other content: it can only be discarded")
 )
 
 // chunk is how many letters are decided in one transaction.
@@ -46,6 +48,53 @@ func (d Desk[Tx]) Replay(ctx context.Context, consumer string, refs []string, by
 		}
 		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
 	})
+}
+
+// ReplayProposed is Replay with the content that was proposed last, by the
+// source or by a person who gave the message back. A letter without id gets
+// the id of that content; one that is known already is refused.
+func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, refs []string, by, note string) ([]Done, error) {
+	proposed := make(map[string]*store.Revised, len(refs))
+	for _, ref := range refs {
+		rs, err := d.Store.Revisions(ctx, consumer, ref)
+		if err != nil {
+			return nil, fmt.Errorf("reading what is proposed for letter %s: %w", ref, err)
+		}
+		if n := len(rs); n > 0 {
+			proposed[ref] = &store.Revised{Message: rs[n-1].Message, Fingerprint: rs[n-1].Fingerprint}
+		}
+	}
+	return d.each(ctx, consumer, refs, func(ctx context.Context, tx Tx, l *store.Letter) (store.Move, error) {
+		to, err := Next(l.State, Replay)
+		r := proposed[l.Ref]
+		switch {
+		case err != nil:
+		case l.Conflict:
+			err = errContested
+		case r == nil || r.Message.ID == "":
+			err = errNothingProposed
+		case l.Message.ID == "":
+			err = d.identify(ctx, tx, l.Consumer, r)
+		}
+		return store.Move{To: to, Number: l.Number, By: by, Note: note, Revised: r}, err
+	})
+}
+
+// identify claims the id that a repaired message has now, for its letter.
+func (d Desk[Tx]) identify(ctx context.Context, tx Tx, consumer string, r *store.Revised) error {
+	rec := store.Record{
+		ID: r.Message.ID, Fingerprint: r.Fingerprint, Verdict: semel.Parked,
+		Bucket: store.Bucket(r.Message.Time), Hash: store.Hash(consumer, r.Message.ID),
+	}
+	prior, err := d.Store.Claim(ctx, tx, consumer, []store.Record{rec}, nil)
+	if err != nil {
+		return err
+	}
+	if len(prior) > 0 {
+		return errIDKnown
+	}
+	line := store.Tally{Account: semel.Parked.String(), Bucket: rec.Bucket, N: 1, Sum: rec.Hash}
+	return d.Store.Count(ctx, tx, consumer, []store.Tally{line})
 }
 
 // Discard closes dead letters for good, with a reason, which is required. A
@@ -121,7 +170,7 @@ func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []str
 		}
 		delete(byRef, ref) // a reference given twice is decided once
 		m, err := decide(ctx, tx, l)
-		if refused := (*TransitionError)(nil); errors.As(err, &refused) || errors.Is(err, errContested) {
+		if refusal(err) {
 			done[i].Err = err
 			continue
 		}
@@ -138,4 +187,15 @@ func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []str
 		}
 	}
 	return done, nil
+}
+
+// refusal tells an answer about one letter from a failure of the store.
+func refusal(err error) bool {
+	for _, r := range []error{errContested, errNothingProposed, errIDKnown} {
+		if errors.Is(err, r) {
+			return true
+		}
+	}
+	var illegal *TransitionError
+	return errors.As(err, &illegal)
 }
