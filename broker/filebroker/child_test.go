@@ -119,6 +119,9 @@ func (p plan) work(q Queue) error {
 		}
 		for _, d := range ds {
 			fmt.Printf("got %s %d %q\n", d.Position.Scope.Name, d.Takeover, d.Returns)
+			if d.Malformed != nil {
+				fmt.Println("malformed", d.Position.Scope.Name, d.Malformed)
+			}
 		}
 		if p.Hold {
 			fmt.Println("holding")
@@ -222,11 +225,17 @@ type child struct {
 
 func start(t *testing.T, p plan) *child {
 	t.Helper()
+	return startBinary(t, os.Args[0], p, nil)
+}
+
+func startBinary(t *testing.T, binary string, p plan, attr *syscall.SysProcAttr) *child {
+	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, cmd: exec.Command(os.Args[0], "-test.run=^$"), lines: make(chan string, 1000)}
+	c := &child{t: t, cmd: exec.Command(binary, "-test.run=^$"), lines: make(chan string, 1000)}
+	c.cmd.SysProcAttr = attr
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	r, w, err := os.Pipe()
 	if err != nil {
