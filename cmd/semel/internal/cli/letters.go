@@ -346,6 +346,11 @@ func (a *app) confirm(o *action, chosen []store.Letter) error {
 	if _, ok := terminal(a.err); !ok {
 		return usagef("%s: add --yes to do it, or --dry-run to see which", what)
 	}
+	return a.ask(what)
+}
+
+// ask wants a yes.
+func (a *app) ask(what string) error {
 	fmt.Fprintf(a.err, "%s? [y/N] ", what)
 	answer, _ := bufio.NewReader(a.in).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {

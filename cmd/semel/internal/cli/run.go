@@ -117,7 +117,7 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 	}
 	defer src.Close(context.WithoutCancel(ctx))
 	// After the source: where that is not there, no database is made either.
-	st, err := a.prepare(ctx, f, p)
+	st, err := a.prepare(context.WithoutCancel(ctx), f, p)
 	if err != nil {
 		return err
 	}
@@ -131,6 +131,9 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 	end := p.start(c.Account, measure)
 	err = c.Run(ctx)
 	end()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // told to stop before it had begun
+	}
 	r := result{file: f, drained: drain != nil, interrupted: ctx.Err() != nil, account: c.Account(), elapsed: time.Since(began), fault: err}
 	ctx = context.WithoutCancel(ctx)
 	if d, err := measure.Depth(ctx); err == nil {
@@ -205,5 +208,5 @@ func faultCode(err error) (int, error) {
 	if errors.As(err, &taken) {
 		return exitUsage, fmt.Errorf("%w: give this pipeline a name of its own (name: or --name), or it would take the other's messages for duplicates", err)
 	}
-	return exitFault, fmt.Errorf("%w\nNothing is lost: what was not finished comes again.", err)
+	return exitFault, fmt.Errorf("%w\nnothing is lost: what was not finished comes again", err)
 }
