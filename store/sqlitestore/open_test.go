@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,4 +283,29 @@ func TestClassify(t *testing.T) {
 		}
 	}
 	execute(t, s, "INSERT INTO effect VALUES ('after', 'v')")
+}
+
+// TestOpenTogether has several handles create one database.
+func TestOpenTogether(t *testing.T) {
+	for range 5 {
+		path := filepath.Join(t.TempDir(), "new.db")
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				s, err := Open(t.Context(), path, Config{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer s.Close(t.Context())
+				if err := s.Migrate(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := s.Enlist(t.Context(), store.Worker{Consumer: "c", Name: fmt.Sprint(i), Slots: 1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
 }
