@@ -313,6 +313,10 @@ type Purge struct {
 	Keep time.Duration
 	// Limit bounds the rows of one step; 0 means 1,000.
 	Limit int
+	// KeepScopes leaves fences alone. Scopes that come and go (files) are
+	// forgotten with their messages; the position of a partition that nobody
+	// read for a while must stay.
+	KeepScopes bool
 }
 
 // Purged is what one step removed.

@@ -24,7 +24,9 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (store.Purged, error) 
 		c := cut{p.Consumer, time.Now().Add(-p.Keep), p.Limit}
 		done.Records = s.purgeRecords(&c)
 		done.Letters = s.purgeLetters(&c)
-		done.Fences = s.purgeFences(&c)
+		if !p.KeepScopes {
+			done.Fences = s.purgeFences(&c)
+		}
 		done.Workers = s.purgeMarks(&c)
 		return nil
 	})

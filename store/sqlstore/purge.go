@@ -111,10 +111,12 @@ func (t *tx) purge(n, before int64, p store.Purge, old [][]byte, out *store.Purg
 	if out.Letters, err = t.purgeLetters(n, before, p.Limit); err != nil {
 		return err
 	}
-	out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
-		FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?)`, n, before, p.Limit)
-	if err != nil {
-		return err
+	if !p.KeepScopes {
+		out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
+			FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?)`, n, before, p.Limit)
+		if err != nil {
+			return err
+		}
 	}
 	for _, worker := range t.store.janitor.workers(p.Consumer) {
 		if _, err := t.exec("UPDATE semel_batch SET at = {now} WHERE consumer = ? AND worker = ?", n, blob(worker)); err != nil {

@@ -127,6 +127,7 @@ func purgeFences[Tx any](s *suite[Tx]) {
 	}
 	s.assign(s.b, worker, store.Start{Scope: scope("owned")})
 	must(s, s.b.Leave(s.ctx, consumer, left))
+	equal(s, "fences removed though they are to stay", s.purge(s.b, store.Purge{Consumer: consumer, KeepScopes: true}).Fences, int64(0))
 	equal(s, "fences removed", s.purge(s.b, store.Purge{Consumer: consumer, Limit: 2}).Fences, int64(5))
 	st := s.status(false)
 	if len(st.Fences) != 1 || st.Fences[0].Scope != scope("owned") {
