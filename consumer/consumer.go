@@ -34,7 +34,8 @@ type Consumer[Tx any] struct {
 	scopes   *scopes[Tx]
 	gate     *gate
 	out      chan settlement
-	slabs    slabs
+	slabs    slabs[item]
+	lists    slabs[broker.Settlement]
 	scoped   bool            // the source has exclusive scopes; all is fenced
 	soft     context.Context // ends: receive no more
 	stop     func()          // ends soft
@@ -217,7 +218,7 @@ func (c *Consumer[Tx]) idle(ctx context.Context) bool {
 // clean forgets what is old enough, in small steps.
 func (c *Consumer[Tx]) clean(ctx context.Context) {
 	for {
-		p, err := c.store.Purge(ctx, store.Purge{Consumer: c.cfg.Name, Keep: c.cfg.Keep})
+		p, err := c.store.Purge(ctx, store.Purge{Consumer: c.cfg.Name, Keep: c.cfg.Keep, KeepScopes: !c.src.Capabilities().Ephemeral})
 		pause := 10 * time.Minute
 		if err == nil && p.More() {
 			pause = 100 * time.Millisecond
