@@ -204,8 +204,11 @@ func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep
 		}
 		return errProved
 	})
-	if errors.Is(err, errProved) {
+	switch {
+	case errors.Is(err, errProved):
 		return nil
+	case p.store.Classify(err) == semel.ClassFault || p.store.Classify(err) == semel.ClassPermanent:
+		return semel.Fault(err)
 	}
 	return err
 }

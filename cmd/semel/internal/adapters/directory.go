@@ -104,7 +104,7 @@ func (d directory) usable(dir string) error {
 	if err == nil {
 		return nil
 	}
-	return &semel.Error{Stage: "open source", Message: dir, Err: bare(err), Hint: hint}
+	return semel.Fault(&semel.Error{Stage: "open source", Message: dir, Err: bare(err), Hint: hint})
 }
 
 // Stages counts files, by worker where they are claimed.

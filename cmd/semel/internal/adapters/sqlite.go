@@ -96,8 +96,10 @@ func sqliteDirectory(path string) error {
 	return nil
 }
 
+// storeError is about the place, which somebody has to change; what goes wrong
+// afterwards may be gone the next time.
 func storeError(path string, err error, hint string) error {
-	return &semel.Error{Stage: "open store", Message: path, Err: bare(err), Hint: hint}
+	return semel.Fault(&semel.Error{Stage: "open store", Message: path, Err: bare(err), Hint: hint})
 }
 
 // bare takes the path off an error that names it already.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,7 +114,7 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 	}
 	src, err := adapters.OpenSource(ctx, f, p.reported)
 	if err != nil {
-		return exit(startCode(nil, err), err)
+		return exit(sourceCode(err), err)
 	}
 	defer src.Close(context.WithoutCancel(ctx))
 	// After the source: where that is not there, no database is made either.
@@ -186,8 +187,20 @@ func startCode(classify func(error) semel.Class, err error) int {
 	if !marked && classify != nil {
 		c = classify(err)
 	}
-	if c == semel.ClassInfrastructure || c == semel.ClassContention {
-		return exitFault
+	switch c {
+	case semel.ClassFault, semel.ClassPermanent, semel.ClassInvalid:
+		return exitUsage
+	}
+	return exitFault
+}
+
+// sourceCode is the same for a source that cannot be opened: a queue refuses
+// what it finds, unless the machine is at fault.
+func sourceCode(err error) int {
+	for _, e := range []error{syscall.ENOSPC, syscall.EIO, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, e) {
+			return exitFault
+		}
 	}
 	return exitUsage
 }

@@ -53,7 +53,7 @@ var refused = map[string]string{
 	"input":             "reads other messages",
 	"inputs":            "reads other messages",
 	"input_filename":    "is not known here; use $meta.file",
-	"input_line_number": "is not known here; use $meta.line",
+	"input_line_number": "is not known here; use $meta.position",
 	"env":               "reads the environment",
 	"$ENV":              "reads the environment",
 	"debug":             "writes to the terminal",

@@ -77,7 +77,7 @@ func TestIDsAreStringsOrIntegers(t *testing.T) {
 		{`$meta.file | split(".")[0]`, `not json`, "a file", ""},
 		{`"\($meta.file)-\($meta.position)"`, `not json`, "a file.json-7", ""},
 		{"$meta.file", "not json either", "a file.json", ""},
-		{"$meta.line", `{}`, "", "null or missing"},
+		{"$meta.headers.line", `{}`, "", "null or missing"},
 		{"$body", `abc`, "", "is bytes"},
 		{`$body | @base64`, `abc`, "YWJj", ""},
 	} {
@@ -297,7 +297,7 @@ func TestRefusedExpressions(t *testing.T) {
 		{`import "a" as a; .`, "modules", 0},
 		{"foo", "function not defined: foo/0", 0},
 		{"$x", "variable not defined: $x", 0},
-		{"$meta.fil", `$meta has no "fil"`, 0},
+		{"$meta.fil", `$meta has no "fil": it has file, position, headers, received`, 0},
 	} {
 		_, err := Compile("x", tc.text)
 		var e *Error

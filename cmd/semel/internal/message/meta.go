@@ -8,20 +8,18 @@ import (
 	"github.com/semel-dev/semel"
 )
 
-// metaNames are the fields of $meta.
-var metaNames = []string{"file", "line", "position", "headers", "received"}
+// metaNames are the fields of $meta. There is no line number: a worker that
+// goes on in the middle of a file would have to count from its beginning; the
+// position, the byte where the line begins, names a line as well.
+var metaNames = []string{"file", "position", "headers", "received"}
 
 // Headers that keep $meta with a message for its handler, which may run long
 // after the delivery: a letter has no place in the source any more.
 const (
 	headerFile     = "semel-file"
-	headerLine     = "semel-line"
 	headerPosition = "semel-position"
 	headerReceived = "semel-received"
 )
-
-// lineHeader is how sources that count lines say which one it was.
-const lineHeader = "line"
 
 // Meta is what is known of a message beside its body.
 type Meta struct {
@@ -65,8 +63,6 @@ func (m Meta) field(name string) any {
 	switch name {
 	case "file":
 		return m.text(headerFile)
-	case "line":
-		return m.count(headerLine)
 	case "position":
 		return m.count(headerPosition)
 	case "received":
@@ -125,9 +121,6 @@ func fromDelivery(d *semel.Delivery, header string) (string, bool) {
 		return d.Position.Scope.Name, true
 	case headerPosition:
 		return strconv.FormatInt(d.Position.Lo, 10), true
-	case headerLine:
-		v, ok := d.Header.Get(lineHeader)
-		return string(v), ok
 	case headerReceived:
 		return time.Now().UTC().Format(time.RFC3339Nano), true
 	}
@@ -136,7 +129,7 @@ func fromDelivery(d *semel.Delivery, header string) (string, bool) {
 
 // keep writes what the handler will need into the message's headers.
 func keep(d *semel.Delivery) {
-	for _, name := range []string{headerFile, headerLine, headerPosition, headerReceived} {
+	for _, name := range []string{headerFile, headerPosition, headerReceived} {
 		if _, ok := d.Header.Get(name); ok {
 			continue
 		}
