@@ -1,11 +1,24 @@
 module github.com/semel-dev/semel/test
 
-go 1.26
+go 1.26.0
 
 require github.com/semel-dev/semel v0.0.0
 
 replace github.com/semel-dev/semel => ..
 
 require github.com/semel-dev/semel/store/sqlitestore v0.0.0
+
+require (
+	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	golang.org/x/sys v0.50.0
+	modernc.org/libc v1.80.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.62.0
+)
 
 replace github.com/semel-dev/semel/store/sqlitestore => ../store/sqlitestore

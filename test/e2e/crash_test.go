@@ -94,9 +94,9 @@ func crashEverywhere(t *testing.T, k kind, seed uint64, log string) {
 			if s.r.IntN(2) == 0 {
 				s.run(fmt.Sprintf("%s:%d", points[s.r.IntN(len(points))], 1+s.r.IntN(4)))
 			}
-			s.recover(p, n)
+			s.recover()
 			if t.Failed() {
-				t.Fatalf("after a death at %s:%d (wave %d)", p, n, s.waves)
+				t.Fatalf("stopped at %s:%d, wave %d, seed %d", p, n, s.waves, seed)
 			}
 		}
 	}
@@ -142,17 +142,18 @@ func (s *subject) dieAt(p fault.Point, n int) {
 	}
 }
 
-// recover checks what a death left, runs to the end, and checks again.
-func (s *subject) recover(p fault.Point, n int) {
+// recover checks what the deaths left, runs to the end, and checks again.
+func (s *subject) recover() {
 	s.t.Helper()
 	for _, bad := range s.want.Safety(s.q.State()) {
-		s.t.Errorf("after a death at %s:%d: %s", p, n, bad)
+		s.t.Errorf("after deaths at %s: %s", s.since, bad)
 	}
 	_, e := s.run("")
 	if e.Code != 3 || !e.Summary(s.t).Balanced {
-		s.t.Errorf("restarted after %s:%d: want exit code 3 and a balanced account: %v", p, n, e)
+		s.t.Errorf("restarted after %s: want exit code 3 and a balanced account: %v", s.since, e)
 	}
 	for _, bad := range s.want.Final(s.q.State()) {
-		s.t.Errorf("restarted after %s:%d: %s", p, n, bad)
+		s.t.Errorf("restarted after %s: %s", s.since, bad)
 	}
+	s.since = nil
 }

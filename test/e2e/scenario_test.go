@@ -211,8 +211,9 @@ type subject struct {
 	command func(fault string) rig.Command
 	want    rig.Want
 	waves   int
-	// killed counts deaths by point.
+	// killed counts deaths by point; since are those after the last check.
 	killed map[string]int
+	since  []string
 }
 
 func newSubject(t testing.TB, q *rig.Queue, k kind, seed uint64, command func(fault string) rig.Command) *subject {
@@ -237,6 +238,8 @@ func (s *subject) run(at string) (killed bool, e rig.Exit) {
 	if e.Killed() {
 		point, _, _ := strings.Cut(at, ":")
 		s.killed[point]++
+		s.since = append(s.since, at)
+		s.want.Torn = true
 	}
 	return e.Killed(), e
 }

@@ -122,6 +122,9 @@ func (p *Process) Alive() bool {
 // Signal sends a signal; a process that has ended does not mind.
 func (p *Process) Signal(s syscall.Signal) { p.cmd.Process.Signal(s) }
 
+// Stopped reports whether it was stopped by SIGSTOP and is still so.
+func (p *Process) Stopped() bool { return p.Alive() && stopped(p.PID()) }
+
 // PID is its number.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

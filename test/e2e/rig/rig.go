@@ -6,10 +6,13 @@
 package rig
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -21,8 +24,16 @@ var built struct {
 	paths map[string]string
 }
 
-// Main runs the tests of a package and removes what was built for them.
+// Main runs the tests of a package and removes what was built for them. More
+// tests than usual run at the same time: they wait for disks and for delays
+// much more than they compute.
 func Main(m *testing.M) int {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		if err := f.Value.Set(strconv.Itoa(4 * runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
+	}
 	defer func() {
 		built.Lock()
 		defer built.Unlock()

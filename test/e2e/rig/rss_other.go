@@ -1,7 +1,0 @@
-//go:build !linux
-
-package rig
-
-import "syscall"
-
-func maxRSS(ru *syscall.Rusage) int64 { return ru.Maxrss }
