@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/arbitrate"
@@ -81,11 +82,15 @@ func (it *item) expected() semel.Verdict {
 	return semel.Applied
 }
 
+// record is the inbox row of an item, or what the ledger counts of it where
+// there are no rows: then nobody needs the fingerprint, which is the dearest
+// thing to compute.
 func (b *batch[Tx]) record(it *item, v semel.Verdict) store.Record {
-	return store.Record{
-		ID: it.d.ID, Fingerprint: it.fingerprint(), Verdict: v,
-		Bucket: store.Bucket(it.d.Time), Hash: store.Hash(b.c.cfg.Name, it.d.ID),
+	r := store.Record{ID: it.d.ID, Verdict: v, Bucket: store.Bucket(it.d.Time), Hash: store.Hash(b.c.cfg.Name, it.d.ID)}
+	if b.c.recorded {
+		r.Fingerprint = it.fingerprint()
 	}
+	return r
 }
 
 // sortByID orders the deliveries that have an identity to claim.
@@ -98,7 +103,7 @@ func (b *batch[Tx]) sortByID() {
 		}
 	}
 	slices.SortFunc(b.order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(b.items[x].d.ID, b.items[y].d.ID), cmp.Compare(x, y))
+		return cmp.Or(strings.Compare(b.items[x].d.ID, b.items[y].d.ID), x-y)
 	})
 }
 

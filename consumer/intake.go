@@ -175,17 +175,17 @@ func (g *gate) empty() bool {
 	return g.n == 0
 }
 
-// slabs keeps slices of items for reuse.
-type slabs struct{ pool sync.Pool }
+// slabs keeps slices for reuse.
+type slabs[T any] struct{ pool sync.Pool }
 
-func (s *slabs) get(n int) []item {
-	if p, ok := s.pool.Get().(*[]item); ok && cap(*p) >= n {
+func (s *slabs[T]) get(n int) []T {
+	if p, ok := s.pool.Get().(*[]T); ok && cap(*p) >= n {
 		return (*p)[:0]
 	}
-	return make([]item, 0, n)
+	return make([]T, 0, n)
 }
 
-func (s *slabs) put(slab []item) {
+func (s *slabs[T]) put(slab []T) {
 	clear(slab)
 	s.pool.Put(&slab)
 }
