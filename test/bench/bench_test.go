@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/inbox"
+)
+
+// The gate: what a message costs the toolkit itself, beside source, decoder,
+// handler and store.
+func TestToolkitAllocatesNextToNothing(t *testing.T) {
+	fresh := decoded(decodedIDs())
+	for _, dedup := range []inbox.Strategy{inbox.Position, inbox.Table} {
+		objects, bytes, err := toolkit(t.Context(), dedup, fresh, 200_000, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if objects > 1 || bytes > 64 {
+			t.Errorf("%s: %.2f allocations and %.1f bytes per message, at most 1 and 64 are allowed", dedup, objects, bytes)
+		}
+	}
+}
+
+// small is a plan that runs everything in seconds.
+func small() plan {
+	p := full().scaled(0.002)
+	p.rounds, p.runs, p.batch = 2, 2, 100
+	return p
+}
+
+func TestEverySuiteRuns(t *testing.T) {
+	for _, s := range suites() {
+		t.Run(s.name, func(t *testing.T) {
+			sec, err := s.run(t.Context(), small(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(sec.rows) == 0 {
+				t.Error("no rows")
+			}
+			for _, r := range sec.rows {
+				if len(r) != len(sec.columns) {
+					t.Errorf("row %q has %d cells, want %d", r[0], len(r), len(sec.columns))
+				}
+			}
+			t.Log("\n" + sec.markdown())
+		})
+	}
+}
+
+func TestTheLoopWithoutDedupIsFoundOut(t *testing.T) {
+	p := small()
+	for i, r := range rungs() {
+		err := deliverTwice(t.Context(), p, r, filepath.Join(t.TempDir(), "d.db"), 400)
+		var wrong *inexact
+		switch {
+		case i == 0 && !errors.As(err, &wrong):
+			t.Errorf("%s: got %v, want it to be inexact", r.name, err)
+		case i == 0 && (wrong.rows != 420 || wrong.ids != 400):
+			t.Errorf("%s: %v, want 420 effects of 400 ids", r.name, wrong)
+		case i > 0 && err != nil:
+			t.Errorf("%s: %v", r.name, err)
+		}
+	}
+}
+
+func TestLostEffectsAreFoundOut(t *testing.T) {
+	d, err := openDatabase(t.Context(), filepath.Join(t.TempDir(), "d.db"), checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	l, err := newLoop(t.Context(), d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if err := l.run(t.Context(), newStream(0, 50, fill), 50, 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.verify(t.Context(), 50); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.db.ExecContext(t.Context(), "DELETE FROM effect WHERE seq = 7"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.verify(t.Context(), 50); err == nil {
+		t.Error("a lost effect was not noticed")
+	}
+}
+
+func TestMessages(t *testing.T) {
+	if len(template) != 200 {
+		t.Errorf("the message has %d bytes, want 200", len(template))
+	}
+	for name, fill := range map[string]func(int, *semel.Message){"random": fill, "ordered": fillOrdered} {
+		seen, last, ordered := map[string]bool{}, "", 0
+		for i := range 10_000 {
+			var d semel.Delivery
+			fill(i, &d.Message)
+			if err := decode(&d); err != nil || len(d.ID) != 32 {
+				t.Fatalf("%s: id %q, %v", name, d.ID, err)
+			}
+			if seen[d.ID] {
+				t.Fatalf("%s: id %s is made twice", name, d.ID)
+			}
+			if d.ID[:12] >= last {
+				ordered++
+			}
+			seen[d.ID], last = true, d.ID[:12]
+		}
+		if (ordered == 10_000) != (name == "ordered") {
+			t.Errorf("%s: %d of 10000 ids are in order", name, ordered)
+		}
+	}
+	if err := decode(&semel.Delivery{}); err == nil {
+		t.Error("a body without id was accepted")
+	}
+}
+
+func TestSpread(t *testing.T) {
+	var v []float64
+	for i := range 15 {
+		v = append(v, float64((i*7)%15+1)) // 1 to 15 in some order
+	}
+	// Ranks 4 and 12 of 15 enclose the median with 96.5 %, 5 and 11 with 88 %.
+	if got := spreadOf(v); got != (spread{4, 8, 12}) {
+		t.Errorf("got %v", got)
+	}
+	if got := spreadOf([]float64{4, 1}); got != (spread{1, 2.5, 4}) {
+		t.Errorf("got %v", got)
+	}
+	if got := spreadOf(nil); !math.IsNaN(got.mid) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCompareAlternates(t *testing.T) {
+	var order strings.Builder
+	row := func(name string) contender {
+		return contender{name: name, n: 10, slice: func(_ context.Context, from, n int) error {
+			if n != 10 || from%10 != 0 {
+				t.Errorf("%s was asked for %d messages from %d", name, n, from)
+			}
+			order.WriteString(name)
+			return nil
+		}}
+	}
+	costs, err := compare(t.Context(), 4, []contender{row("a"), row("b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := order.String(); got != "abbaabba" {
+		t.Errorf("order %s", got)
+	}
+	if len(costs[0]) != 3 || len(costs[1]) != 3 {
+		t.Errorf("%d and %d costs, want 3 each: the first round is dropped", len(costs[0]), len(costs[1]))
+	}
+}
+
+func TestGoal(t *testing.T) {
+	for _, c := range []struct {
+		got  spread
+		is   relation
+		want bool
+	}{
+		{spread{0.90, 0.93, 0.96}, atLeast, true}, // the interval includes it
+		{spread{0.90, 0.92, 0.94}, atLeast, false},
+		{spread{0.94, 0.97, 0.99}, atMost, true},
+		{spread{0.96, 0.97, 0.99}, atMost, false},
+	} {
+		if got := (goal{"x", c.got, c.is, 0.95}).met(); got != c.want {
+			t.Errorf("%v %s 0.95: met is %t", c.got, c.is, got)
+		}
+	}
+}
+
+func TestIdle(t *testing.T) {
+	const before = "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n"
+	got, err := idleBetween([]byte(before), []byte("cpu  110 0 110 770 110 0 0 0 0 0\n"))
+	if err != nil || got != 0.7 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := idleBetween([]byte(before), []byte(before)); err == nil {
+		t.Error("no time passed, and that was not noticed")
+	}
+	if _, err := idleBetween(nil, nil); err == nil {
+		t.Error("nothing was read, and that was not noticed")
+	}
+}
+
+func TestMountType(t *testing.T) {
+	const mounts = "a / ext4 rw 0 0\nb /tmp tmpfs rw 0 0\nc /tmpfoo xfs rw 0 0\n"
+	for path, want := range map[string]string{"/tmp/x": "tmpfs", "/tmp": "tmpfs", "/tmpx": "ext4", "/": "ext4", "/tmpfoo/y": "xfs"} {
+		if got := mountType(mounts, path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestPageIsReplacedBetweenItsMarks(t *testing.T) {
+	page := []byte("# Title\n" + pageBegin + "old\n" + pageEnd + "after\n")
+	got, err := replaceMeasured(page, "new\n")
+	if want := "# Title\n" + pageBegin + "new\n" + pageEnd + "after\n"; err != nil || string(got) != want {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := replaceMeasured([]byte("# Title\n"), "new\n"); err == nil {
+		t.Error("a page without marks was accepted")
+	}
+	real, err := os.ReadFile(filepath.Join("..", "..", "docs", "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replaceMeasured(real, ""); err != nil {
+		t.Errorf("docs/benchmarks.md: %v", err)
+	}
+}
+
+func TestOnlyWholeQuietRunsAreRecorded(t *testing.T) {
+	for args, want := range map[string]bool{
+		"": true, "-noisy": false, "-scale 0.5": false, "-rounds 8": false, "-rounds 31": true, "-only path": false,
+		"-cpuprofile x": false, "-page=": false,
+	} {
+		o, err := parse(strings.Fields(args), &bytes.Buffer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.recorded() == nil; got != want {
+			t.Errorf("%q: recorded is %t", args, got)
+		}
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for f, want := range map[float64]string{7: "7", 123: "123", 1234: "1,230", 123456: "123,000", 1234567: "1,230,000", 999.6: "1,000", math.NaN(): "?"} {
+		if got := thousands(f); got != want {
+			t.Errorf("%v: got %s, want %s", f, got, want)
+		}
+	}
+}

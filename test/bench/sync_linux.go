@@ -1,0 +1,9 @@
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// syncData is what SQLite does at a commit.
+func syncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }
