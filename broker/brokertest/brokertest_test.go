@@ -30,7 +30,9 @@ func source(cfg membroker.Config, tw twist) brokertest.Harness {
 				Publish: func(_ testing.TB, ms ...semel.Message) { b.Publish(-1, ms...) },
 				Kill: func(_ testing.TB, r broker.Receiver) {
 					tr := r.(*twisted)
+					tr.mu.Lock()
 					tr.dead = true
+					tr.mu.Unlock()
 					if tw.onKill != nil {
 						tw.onKill(tr)
 					}
@@ -103,7 +105,10 @@ func (r *twisted) Bind(o broker.Owner) {
 }
 
 func (r *twisted) Receive(ctx context.Context, b broker.Budget) ([]semel.Delivery, error) {
-	if r.ended && r.closed != nil {
+	r.mu.Lock()
+	ended := r.ended
+	r.mu.Unlock()
+	if ended && r.closed != nil {
 		return nil, r.closed
 	}
 	if r.receive != nil {
@@ -130,7 +135,10 @@ func alter(fn func(r *twisted, ds []semel.Delivery) []semel.Delivery) func(*twis
 			if err != nil {
 				return nil, err
 			}
-			if ds = fn(r, ds); len(ds) > 0 {
+			r.mu.Lock()
+			ds = fn(r, ds)
+			r.mu.Unlock()
+			if len(ds) > 0 {
 				return ds, nil
 			}
 		}
@@ -158,10 +166,13 @@ func instead(v, other broker.Verb) func(*twisted, []broker.Settlement, []broker.
 }
 
 func (r *twisted) Close(ctx context.Context) error {
-	if !r.ended && !r.dead && r.onClose != nil {
+	r.mu.Lock()
+	first := !r.ended && !r.dead
+	r.ended = true
+	r.mu.Unlock()
+	if first && r.onClose != nil {
 		r.onClose(r)
 	}
-	r.ended = true
 	return r.Receiver.Close(ctx)
 }
 
@@ -190,13 +201,13 @@ func yes(r *twisted, s []broker.Settlement, out []broker.Settled) error {
 	return nil
 }
 
-// silentOwner is asked nothing that it could object to.
+// twoOwners asks both.
 type twoOwners struct {
 	broker.Owner
 	r *twisted
 }
 
-// Assigned tells every owner of the source, as one that forgot to revoke.
+// Assigned tells every owner of the source, as one that forgets to revoke.
 func (o twoOwners) Assigned(ctx context.Context, as []broker.Assignment) ([]semel.Offset, error) {
 	o.r.mu.Lock()
 	owners := slices.Clone(o.r.owners)

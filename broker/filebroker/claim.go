@@ -125,6 +125,8 @@ type file struct {
 	fate       error
 	deadLetter string
 
+	reported string // the last error that was reported; guarded by core.mu
+
 	lines *lineFile // Lines only
 }
 

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 
 // harness runs the suite on directories; publish writes one batch to inbox/.
 func harness(cfg Config, publish func(tb testing.TB, inbox string, n int, ms []semel.Message)) brokertest.Harness {
-	cfg.Poll = time.Millisecond
+	cfg.Poll, cfg.MaxBytes = time.Millisecond, 1<<20
 	return brokertest.Harness{
 		Quiet: 50 * time.Millisecond,
 		New: func(tb testing.TB) brokertest.Source {

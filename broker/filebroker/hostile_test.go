@@ -526,6 +526,47 @@ func TestUnreadableFile(t *testing.T) {
 	}
 }
 
+// TestFileOfAnother: in a sticky inbox only the owner of a file may move it;
+// it is reported, and the rest flows.
+func TestFileOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("not root: no file of another user can be made")
+	}
+	d := newDir(t)
+	d.put("mine", "1")
+	d.put("other", "2")
+	ch := startAs(t, d, plan{Root: d.root, Hold: true})
+	ch.until("holding")
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(d.at("inbox"), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(d.at("inbox"), 0o777|os.ModeSticky); err != nil {
+			t.Fatal(err)
+		}
+		d.put("roots", "3")
+		d.put("free", "4")
+		if err := os.Lchown(d.at("inbox", "free"), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		ch.tell("go on")
+		ch.until("got free")
+		if !ch.said(`report "roots"`) {
+			ch.until(`report "roots"`)
+		}
+		d.want("inbox", "roots")
+		if err := os.Lchown(d.at("inbox", "roots"), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		ch.tell("go on")
+	}
+	if err := ch.wait(); err != nil {
+		t.Errorf("the worker: %v; it said %q", err, ch.seen)
+	}
+	d.want("inbox")
+}
+
 // startAs starts a worker that is not root.
 func startAs(t *testing.T, d *dir, p plan) *child {
 	t.Helper()

@@ -267,6 +267,8 @@ func (c *core) claimNew(fits func(int64) bool) (*file, error) {
 			// The name came a second time while its first file is in hand.
 			c.scan.unread(cand)
 			c.retire()
+		case errors.Is(err, fs.ErrPermission):
+			c.scan.skip(cand.name, err) // this one; the others may be ours to move
 		default:
 			return nil, err
 		}

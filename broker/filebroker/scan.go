@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,7 +80,7 @@ func (s *scanner) unread(c candidate) { s.back = append(s.back, c) }
 // same names in the same order would meet at each of them.
 func (s *scanner) missed() {
 	if n := len(s.names); n > 1 {
-		at := int(time.Now().UnixNano()/1000) % n
+		at := rand.IntN(n)
 		s.names = append(slices.Clone(s.names[at:]), s.names[:at]...)
 	}
 }

@@ -106,8 +106,19 @@ func (c *core) answer(f *file, err error) broker.Settled {
 		c.gone(f)
 		return broker.Stale
 	}
-	c.cfg.Report(f.name, err)
+	c.reportOnce(f, err)
 	return broker.Unknown
+}
+
+// reportOnce does not repeat itself while the same move is tried again.
+func (c *core) reportOnce(f *file, err error) {
+	c.mu.Lock()
+	known := f.reported == err.Error()
+	f.reported = err.Error()
+	c.mu.Unlock()
+	if !known {
+		c.cfg.Report(f.name, err)
+	}
 }
 
 // gone is called when a claimed file is not there: others took the claim

@@ -315,31 +315,3 @@ func TestFencedScopeIsAskedForAgain(t *testing.T) {
 	d.want("done", "a.ndjson")
 	d.want("processing")
 }
-
-// reports collects what Config.Report is told.
-type reports struct {
-	mu    sync.Mutex
-	last  map[string]error
-	times map[string]int
-}
-
-func newReports() *reports { return &reports{last: map[string]error{}, times: map[string]int{}} }
-
-func (r *reports) add(name string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[name] = err
-	r.times[name]++
-}
-
-func (r *reports) of(name string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last[name]
-}
-
-func (r *reports) count(name string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.times[name]
-}
