@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -161,7 +160,7 @@ func replaceMeasured(page []byte, text string) ([]byte, error) {
 	before, rest, found := bytes.Cut(page, []byte(pageBegin))
 	_, after, ended := bytes.Cut(rest, []byte(pageEnd))
 	if !found || !ended {
-		return nil, errors.New("the page has no place for the measured tables: it needs the lines\n" + pageBegin + pageEnd)
+		return nil, fmt.Errorf("the page has no place for the measured tables: it needs the lines %q and %q", pageBegin, pageEnd)
 	}
 	return bytes.Join([][]byte{before, []byte(pageBegin), []byte(text), []byte(pageEnd), after}, nil), nil
 }
