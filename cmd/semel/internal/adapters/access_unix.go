@@ -12,10 +12,8 @@ import (
 // writable asks the system without trying it out.
 func writable(path string) error { return unix.Access(path, unix.W_OK) }
 
-// links is how many names a file has.
-func links(fi fs.FileInfo) uint64 {
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Nlink)
-	}
-	return 1
+// linked reports whether a file has more than one name.
+func linked(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1
 }

@@ -103,7 +103,9 @@ type Store struct {
 	Pipeline Pipeline
 	// Classify sorts errors of the store.
 	Classify func(error) semel.Class
-	Close    func(context.Context) error
+	// Close gives everything back. It has nothing to tell: what was decided is
+	// committed before.
+	Close func()
 }
 
 // Desk is letter.Desk without its type parameter.
@@ -160,7 +162,7 @@ type pipeline[Tx tx] struct{ store store.Backend[Tx] }
 func erase[Tx tx](st store.Backend[Tx], schema store.Schema) *Store {
 	return &Store{
 		Reader: st, Schema: schema, Desk: letter.Desk[Tx]{Store: st}, Pipeline: pipeline[Tx]{st},
-		Classify: st.Classify, Close: st.Close,
+		Classify: st.Classify, Close: func() { _ = st.Close(context.Background()) },
 	}
 }
 

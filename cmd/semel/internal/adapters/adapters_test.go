@@ -170,7 +170,7 @@ func TestSQLitePlaces(t *testing.T) {
 			if file, err := lookAtSQLite(filepath.Join(dir, path)); err != nil || !file.there || !file.wal {
 				t.Errorf("%s: %+v, %v", path, file, err)
 			}
-			st.Close(t.Context())
+			st.Close()
 			continue
 		}
 		if want == "" || err == nil || !strings.Contains(err.Error(), want) {

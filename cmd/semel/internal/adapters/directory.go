@@ -195,7 +195,7 @@ func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 	if filepath.Base(dir) != stageInbox {
 		return true
 	}
-	if fi, err := e.Info(); err != nil || links(fi) > 1 {
+	if fi, err := e.Info(); err != nil || linked(fi) {
 		return false
 	}
 	if d.cfg.Complete == filebroker.Marked {
@@ -273,7 +273,7 @@ func (d directory) readLines(ctx context.Context, f *os.File, place string, fn f
 		}
 		src = bufio.NewReaderSize(z, 64<<10)
 	}
-	for at := int64(0); ctx.Err() == nil; {
+	for at := int64(0); ; {
 		line, err := src.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return d.broken(f.Name(), place, at, err, fn)
@@ -285,11 +285,11 @@ func (d directory) readLines(ctx context.Context, f *os.File, place string, fn f
 				return err
 			}
 		}
-		if at += int64(len(line)); err != nil {
-			return nil
+		at += int64(len(line))
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	return ctx.Err()
 }
 
 func (d directory) broken(path, place string, at int64, why error, fn func(string, *semel.Delivery) error) error {

@@ -135,7 +135,7 @@ func proveOnIt(ctx context.Context, f *config.File) (notes []string, err error) 
 	if err != nil {
 		return nil, err
 	}
-	defer st.Close(ctx)
+	defer st.Close()
 	pending, err := st.Schema.Pending(ctx)
 	if err != nil {
 		return nil, err
@@ -166,6 +166,6 @@ func onScratch(ctx context.Context, fn func(*Store) error) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close(ctx)
+	defer st.Close()
 	return fn(st)
 }

@@ -108,7 +108,7 @@ func (b *bench) exec(statements ...string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer st.Close(b.t.Context())
+	defer st.Close()
 	if err := st.Pipeline.Setup(b.t.Context(), statements); err != nil {
 		b.t.Fatal(err)
 	}

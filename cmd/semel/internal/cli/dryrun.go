@@ -52,7 +52,7 @@ func (a *app) dryRun(f *config.File) error {
 		if err != nil {
 			return err
 		}
-		defer st.Close(ctx)
+		defer st.Close()
 		r.reader = st.Reader
 	}
 	show := func(x foreseen) error {

@@ -123,7 +123,7 @@ func (a *app) withStore(path string, p place, fn func(context.Context, *config.F
 	if err != nil {
 		return err
 	}
-	defer st.Close(ctx)
+	defer st.Close()
 	return fn(ctx, f, st)
 }
 

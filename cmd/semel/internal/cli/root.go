@@ -226,7 +226,7 @@ func (a *app) open(ctx context.Context, f *config.File) (*adapters.Store, error)
 		err = fmt.Errorf("%v does not have semel's tables in the version of this program: run semel schema apply %s", f.Store, f.Path)
 	}
 	if err != nil {
-		st.Close(ctx)
+		st.Close()
 		return nil, exit(exitFault, err)
 	}
 	return st, nil

@@ -122,7 +122,7 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close(context.WithoutCancel(ctx))
+	defer st.Close()
 	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, p.observer()), src, f.Handler)
 	if err != nil {
 		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
@@ -174,7 +174,7 @@ func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapte
 	}
 	if err != nil {
 		code := startCode(st.Classify, err)
-		st.Close(ctx)
+		st.Close()
 		return nil, exit(code, fmt.Errorf("%v: %w", f.Store, err))
 	}
 	return st, nil

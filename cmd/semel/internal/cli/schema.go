@@ -61,7 +61,7 @@ func (a *app) withSchema(path string, p place, create bool, fn func(context.Cont
 	if err != nil {
 		return exit(startCode(nil, err), err)
 	}
-	defer st.Close(ctx)
+	defer st.Close()
 	return fn(ctx, f, st)
 }
 

@@ -108,7 +108,7 @@ func (a *app) status(path string, p place, rows bool) error {
 	if err != nil {
 		return err
 	}
-	defer st.Close(ctx)
+	defer st.Close()
 	stages, err := adapters.Look(f).Stages(ctx)
 	if err != nil {
 		return exit(exitFault, err)
@@ -183,6 +183,9 @@ func (a *app) printStatus(f *config.File, s *statusJSON) {
 	printLetters(t, s)
 	for i, w := range s.Workers {
 		fmt.Fprintf(t, "%s\t%s\tbatch %s\n", once(i, "workers"), printable(w.Worker), thousands(w.Batch))
+	}
+	if len(s.Workers) > 0 {
+		fmt.Fprintln(t, "\t\t(one that crashed stays listed until it is cleaned up)")
 	}
 	for i, h := range s.Held {
 		fmt.Fprintf(t, "%s\t%s\t%s behind it\n", once(i, "held keys"), line(h.Key, 40), counted(h.Letters, "letter"))

@@ -51,14 +51,20 @@ func (h *Handler) Handle(ctx context.Context, tx Execer, m semel.Message) error 
 func (h *Handler) Prepare(ctx context.Context, tx Preparer) error {
 	var errs []error
 	for i, s := range h.Steps {
-		st, err := tx.PrepareContext(ctx, s.text)
-		if err != nil {
+		if err := s.prepare(ctx, tx); err != nil {
 			errs = append(errs, fmt.Errorf("handle.sql, step %d: %w", i+1, err))
-			continue
 		}
-		errs = append(errs, st.Close())
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Step) prepare(ctx context.Context, tx Preparer) error {
+	st, err := tx.PrepareContext(ctx, s.text)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return nil
 }
 
 // name says which step it was, where there are several.
