@@ -104,12 +104,12 @@ func TestLinesPlainAndPacked(t *testing.T) {
 
 func TestStages(t *testing.T) {
 	f := queue(t, map[string]string{
-		"inbox/a": "", "inbox/b": "", "done/c": "", "error/d": "", "error/d.semel.json": "",
+		"inbox/a": "", "inbox/b": "", "inbox/.x": "", "inbox/y.tmp": "", "inbox/.semel-probe-1": "", "inbox/z.semel.json": "", "done/c": "", "error/d": "", "error/d.semel.json": "",
 		"processing/w1/.lock": "", "processing/w1/1/e": "", "processing/w1/2.ab/f": "", "processing/w1/2.ab/.e.f": "", "processing/w2/.lock": "",
 		"processing/.w3/.lock": "",
 	})
 	got, err := Look(f).Stages(t.Context())
-	want := []Stage{{"inbox", "", 2}, {"processing", "w1", 2}, {"processing", "w2", 0}, {"done", "", 1}, {"error", "", 1}}
+	want := []Stage{{"inbox", "", 2}, {"settling", "", 2}, {"processing", "w1", 2}, {"processing", "w2", 0}, {"done", "", 1}, {"error", "", 1}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -47,10 +47,14 @@ func openDirectory(ctx context.Context, f *config.File, r Report) (broker.Receiv
 // Stages of a directory queue.
 const (
 	stageInbox      = "inbox"
+	stageSettling   = "settling" // in inbox/ as well, not complete yet
 	stageProcessing = "processing"
 	stageDone       = "done"
 	stageError      = "error"
 )
+
+// sidecarSuffix is that of the files which say why something is in error/.
+const sidecarSuffix = ".semel.json"
 
 // directory looks at a directory queue.
 type directory struct {
@@ -109,24 +113,53 @@ func (d directory) usable(dir string) error {
 
 // Stages counts files, by worker where they are claimed.
 func (d directory) Stages(ctx context.Context) ([]Stage, error) {
-	var stages []Stage
-	for _, name := range []string{stageInbox, stageProcessing, stageDone, stageError} {
-		if name == stageProcessing {
-			claimed, err := d.claimed(ctx)
-			if err != nil {
-				return nil, err
-			}
-			stages = append(stages, claimed...)
-			continue
-		}
+	inbox, settling, err := d.waiting()
+	if err != nil {
+		return nil, err
+	}
+	stages := []Stage{{Name: stageInbox, N: inbox}}
+	if settling > 0 {
+		stages = append(stages, Stage{Name: stageSettling, N: settling})
+	}
+	claimed, err := d.claimed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stages = append(stages, claimed...)
+	for _, name := range []string{stageDone, stageError} {
 		s := Stage{Name: name}
-		err := d.files(ctx, filepath.Join(d.cfg.Root, name), func(string) error { s.N++; return nil })
-		if err != nil {
+		if err := d.files(ctx, filepath.Join(d.cfg.Root, name), func(string) error { s.N++; return nil }); err != nil {
 			return nil, err
 		}
 		stages = append(stages, s)
 	}
 	return stages, nil
+}
+
+// waiting counts the files of inbox/ that may be taken, and those that are
+// still being written: under a temporary name, or without a marker.
+func (d directory) waiting() (ready, settling int64, err error) {
+	dir := filepath.Join(d.cfg.Root, stageInbox)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		switch fi, err := e.Info(); {
+		case d.isMessage(dir, e):
+			ready++
+		case err != nil || !fi.Mode().IsRegular() || linked(fi) || d.isOurs(e.Name()):
+		default:
+			settling++
+		}
+	}
+	return ready, settling, nil
+}
+
+// isOurs tells files of the queue's own from those of writers.
+func (d directory) isOurs(name string) bool {
+	return strings.HasSuffix(name, sidecarSuffix) || strings.HasPrefix(name, ".semel-") ||
+		d.cfg.Complete == filebroker.Marked && strings.HasSuffix(name, d.cfg.MarkerSuffix)
 }
 
 func (d directory) claimed(ctx context.Context) (stages []Stage, err error) {
@@ -189,7 +222,7 @@ func (d directory) files(ctx context.Context, dir string, fn func(path string) e
 // settled only a worker knows.
 func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 	name := e.Name()
-	if name[0] == '.' || strings.HasSuffix(name, ".semel.json") || !e.Type().IsRegular() {
+	if name[0] == '.' || strings.HasSuffix(name, sidecarSuffix) || !e.Type().IsRegular() {
 		return false
 	}
 	if filepath.Base(dir) != stageInbox {

@@ -277,6 +277,18 @@ func TestWindowsLineEndsAndByteOrderMark(t *testing.T) {
 	}
 }
 
+func TestLocationsShowNoPassword(t *testing.T) {
+	for l, want := range map[Location]string{
+		{"postgres", "//joe:secret@host/db"}: "postgres://joe:xxxxx@host/db",
+		{"postgres", "//joe:sec%ret@host"}:   "postgres:…",
+		{"sqlite", "/a:b@c"}:                 "sqlite:/a:b@c",
+	} {
+		if l.String() != want {
+			t.Errorf("%s, want %s", l, want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"30d": 720 * time.Hour, "10s": 10 * time.Second, "1m": time.Minute, "1d12h": 36 * time.Hour, "1h30m": 90 * time.Minute, "500ms": time.Second / 2, "0s": 0,

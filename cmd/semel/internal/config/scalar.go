@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -123,8 +124,18 @@ type Location struct {
 	Path string
 }
 
-// String returns the URL as people may see it.
-func (l Location) String() string { return l.Scheme + ":" + l.Path }
+// String returns the URL as people may see it, without a password.
+func (l Location) String() string {
+	s := l.Scheme + ":" + l.Path
+	if localSchemes[l.Scheme] {
+		return s
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return l.Scheme + ":…"
+	}
+	return u.Redacted()
+}
 
 // localSchemes name files and directories.
 var localSchemes = map[string]bool{"directory": true, "sqlite": true}

@@ -92,11 +92,7 @@ func (d *Decoder) schema(*semel.Delivery) error {
 	if d.rules.Schema == nil {
 		return nil
 	}
-	tree, err := d.view.json()
-	if err != nil {
-		return semel.Invalid(err)
-	}
-	return d.rules.Schema.check(tree)
+	return d.rules.Schema.check(d.view.json())
 }
 
 func (d *Decoder) key(m *semel.Delivery) error { return read(d.view, d.rules.Key, &m.Key, name) }

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,17 +62,11 @@ func (v *view) open(body []byte, m Meta) error {
 }
 
 // json returns the body as a tree, numbers as text. It was checked by open.
-func (v *view) json() (any, error) {
-	if v.has || !v.plan.body {
-		return v.tree, nil
+func (v *view) json() any {
+	if !v.has && v.plan.body {
+		v.tree, v.has = tree(v.body), true
 	}
-	d := json.NewDecoder(bytes.NewReader(v.body))
-	d.UseNumber()
-	if err := d.Decode(&v.tree); err != nil {
-		return nil, errors.New("the body cannot be read as JSON")
-	}
-	v.has = true
-	return v.tree, nil
+	return v.tree
 }
 
 // eval returns the one value of an expression.
@@ -126,16 +119,13 @@ func (v *view) jq(e *Expr) (any, error) {
 }
 
 func (v *view) once(e *Expr) (any, error) {
-	var tree any
+	var input any
 	if e.body {
-		var err error
-		if tree, err = v.json(); err != nil {
-			return nil, err
-		}
+		input = v.json()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), v.plan.budget)
 	defer cancel()
-	it := e.code.RunWithContext(ctx, tree, v.metaVar(e), v.bodyVar(e))
+	it := e.code.RunWithContext(ctx, input, v.metaVar(e), v.bodyVar(e))
 	x, ok := it.Next()
 	if !ok {
 		return nil, errors.New("gives no value")
