@@ -4,10 +4,19 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"syscall"
 )
 
-func maxRSS(ru *syscall.Rusage) int64 { return ru.Maxrss * 1024 }
+// peak is the most memory that a process had so far.
+func peak(pid int) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, line, _ := bytes.Cut(status, []byte("VmHWM:"))
+	var kib int64
+	fmt.Sscanf(string(line), "%d kB", &kib)
+	return kib * 1024
+}
 
 // stopped reads the state behind the name, which may hold anything.
 func stopped(pid int) bool {

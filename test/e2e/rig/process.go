@@ -27,6 +27,8 @@ type Command struct {
 	Dir string
 	// Attr, if not nil, is how the process is made.
 	Attr *syscall.SysProcAttr
+	// Measure fills Exit.Memory.
+	Measure bool
 }
 
 // Process is one that was started. It does not outlive its test.
@@ -47,8 +49,9 @@ type Exit struct {
 	Stdout string
 	Stderr string
 	Took   time.Duration
-	// MaxRSS is the most memory it had, in bytes; 0 where that is not known.
-	MaxRSS int64
+	// Memory is the most that it had in memory, in bytes, by samples; 0 where
+	// that cannot be known.
+	Memory int64
 }
 
 // Start starts a process.
@@ -61,7 +64,11 @@ func Start(t testing.TB, c Command) *Process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go p.reap()
+	var memory func() int64
+	if c.Measure {
+		memory = p.measure()
+	}
+	go p.reap(memory)
 	t.Cleanup(func() {
 		p.cmd.Process.Signal(syscall.SIGCONT)
 		p.cmd.Process.Kill()
@@ -70,15 +77,36 @@ func Start(t testing.TB, c Command) *Process {
 	return p
 }
 
-func (p *Process) reap() {
+// measure samples the peak until the process ends. What wait4 says of it
+// includes the peak of the test itself, which the process was made from.
+func (p *Process) measure() func() int64 {
+	quit, result := make(chan struct{}), make(chan int64, 1)
+	go func() {
+		t := time.NewTicker(5 * time.Millisecond)
+		defer t.Stop()
+		var most int64
+		for {
+			select {
+			case <-t.C:
+				most = max(most, peak(p.PID()))
+			case <-quit:
+				result <- most
+				return
+			}
+		}
+	}()
+	return func() int64 { close(quit); return <-result }
+}
+
+func (p *Process) reap(memory func() int64) {
 	defer close(p.ended)
 	err := p.cmd.Wait()
 	p.exit = Exit{Code: p.cmd.ProcessState.ExitCode(), Took: time.Since(p.began), Stdout: p.out.String(), Stderr: p.err.String()}
 	if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		p.exit.Signal = ws.Signal()
 	}
-	if ru, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		p.exit.MaxRSS = maxRSS(ru)
+	if memory != nil {
+		p.exit.Memory = memory()
 	}
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
