@@ -218,7 +218,7 @@ func once(i int, title string) string {
 }
 
 func (a *app) printStages(t io.Writer, s *statusJSON) {
-	notes := map[string]string{"inbox": "wait to be taken", "settling": "not complete yet", "done": "finished", "error": "wait for a person"}
+	notes := map[string]string{"inbox": "to be taken", "settling": "not complete yet", "done": "finished", "error": "for a person to look at"}
 	for i, x := range s.Stages {
 		note := notes[x.Stage]
 		if x.Worker != "" {

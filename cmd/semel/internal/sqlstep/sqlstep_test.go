@@ -94,6 +94,8 @@ func TestRefusedSteps(t *testing.T) {
 		{"INSERT INTO t VALUES ($1)", Ignore, "written :name", 22},
 		{"INSERT INTO t VALUES ('a)", Ignore, "the ' that starts here has no end", 22},
 		{"INSERT INTO t /* VALUES (1)", Ignore, "comment that starts here has no end", 14},
+		{"INSERT INTO t VALUES (1", Ignore, "the ( that starts here has no end", 21},
+		{"INSERT INTO t VALUES 1)", Ignore, "this ) closes nothing", 22},
 		{"INSERT INTO [t VALUES (1)", Ignore, "the [ that starts here has no end", 12},
 	} {
 		_, err := Compile(tc.text, tc.none, names, make([]bool, len(names)), SQLite())
@@ -127,6 +129,7 @@ func TestSetup(t *testing.T) {
 		{"PRAGMA journal_mode=DELETE", "PRAGMA is refused"},
 		{"INSERT INTO t VALUES (:id)", "no parameter :id"},
 		{"-- nothing", "empty"},
+		{"CREATE TABLE IF NOT EXISTS t (a", "has no end: within [a, b]"},
 	} {
 		err := CheckSetup(tc.text, SQLite())
 		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {

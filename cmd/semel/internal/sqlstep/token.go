@@ -65,7 +65,27 @@ func tokenize(s string, d Dialect) ([]token, error) {
 			return nil, err
 		}
 	}
-	return l.tokens, nil
+	return l.tokens, l.balanced()
+}
+
+// balanced wants every parenthesis closed. What is not is mostly a statement
+// that YAML has cut at a comma.
+func (l *lexer) balanced() error {
+	var open []int
+	for _, t := range l.tokens {
+		switch {
+		case t.kind == symbol && t.text == "(":
+			open = append(open, t.at)
+		case t.kind == symbol && t.text == ")" && len(open) == 0:
+			return &Error{t.at, "this ) closes nothing: within [a, b] of YAML a comma ends an item; put the statement between quotes, or one a line with a dash"}
+		case t.kind == symbol && t.text == ")":
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		return &Error{open[0], "the ( that starts here has no end: within [a, b] of YAML a comma ends an item; put the statement between quotes, or one a line with a dash"}
+	}
+	return nil
 }
 
 func (l *lexer) next() error {
