@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/inbox"
@@ -167,33 +168,49 @@ func TestCompareAlternates(t *testing.T) {
 }
 
 func TestGoal(t *testing.T) {
+	const undecided = "**not decided**, too much noise"
 	for _, c := range []struct {
 		got  spread
 		is   relation
-		want bool
+		want string
 	}{
-		{spread{0.90, 0.93, 0.96}, atLeast, true}, // the interval includes it
-		{spread{0.90, 0.92, 0.94}, atLeast, false},
-		{spread{0.94, 0.97, 0.99}, atMost, true},
-		{spread{0.96, 0.97, 0.99}, atMost, false},
+		{spread{0.96, 0.97, 2.00}, atLeast, "met"},
+		{spread{0.90, 0.93, 0.96}, atLeast, "met"}, // the interval includes it
+		{spread{0.60, 0.93, 0.96}, atLeast, undecided},
+		{spread{0.90, 0.92, 0.94}, atLeast, "**not met**"},
+		{spread{0.10, 0.20, 0.90}, atMost, "met"},
+		{spread{0.94, 0.97, 0.99}, atMost, "met"},
+		{spread{0.50, 0.97, 0.99}, atMost, undecided},
+		{spread{0.96, 0.97, 0.99}, atMost, "**not met**"},
 	} {
-		if got := (goal{"x", c.got, c.is, 0.95}).met(); got != c.want {
-			t.Errorf("%v %s 0.95: met is %t", c.got, c.is, got)
+		if got := (goal{"x", c.got, c.is, 0.95}).verdict(); got != c.want {
+			t.Errorf("%v %s 0.95: %s, want %s", c.got, c.is, got, c.want)
 		}
 	}
 }
 
-func TestIdle(t *testing.T) {
-	const before = "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n"
-	got, err := idleBetween([]byte(before), []byte("cpu  110 0 110 770 110 0 0 0 0 0\n"))
-	if err != nil || got != 0.7 {
-		t.Errorf("got %v, %v", got, err)
+func TestTicks(t *testing.T) {
+	parse := func(s string) ticks {
+		t.Helper()
+		got, err := parseTicks([]byte(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
 	}
-	if _, err := idleBetween([]byte(before), []byte(before)); err == nil {
-		t.Error("no time passed, and that was not noticed")
+	before := parse("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n")
+	after := parse("cpu  150 0 110 725 110 0 0 5 0 0\n")
+	if got := after.idleSince(before); got != 0.25 {
+		t.Errorf("idle %v", got)
 	}
-	if _, err := idleBetween(nil, nil); err == nil {
-		t.Error("nothing was read, and that was not noticed")
+	// 65 of 100 ticks were used, 40 by this process.
+	if got := after.othersSince(before, 400*time.Millisecond); got != 0.25 {
+		t.Errorf("others %v", got)
+	}
+	for _, s := range []string{"", "cpu 1 2 3", "cpu a b c d e f g h i", "intr 1 2 3 4 5 6 7 8 9"} {
+		if _, err := parseTicks([]byte(s)); err == nil {
+			t.Errorf("%q was accepted", s)
+		}
 	}
 }
 
@@ -236,6 +253,26 @@ func TestOnlyWholeQuietRunsAreRecorded(t *testing.T) {
 		if got := o.recorded() == nil; got != want {
 			t.Errorf("%q: recorded is %t", args, got)
 		}
+	}
+}
+
+func TestNothingIsRecordedIfOthersWork(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, []byte(pageBegin+pageEnd), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse([]string{"-page", page}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conclude(o, &bytes.Buffer{}, "text\n", 0.2); err == nil {
+		t.Error("a disturbed run was recorded")
+	}
+	if err := conclude(o, &bytes.Buffer{}, "text\n", 0.01); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(page); string(got) != pageBegin+"text\n"+pageEnd {
+		t.Errorf("the page is %q", got)
 	}
 }
 

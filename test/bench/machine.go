@@ -18,55 +18,63 @@ import (
 // quiet is the least share of idle CPU at which a result is recorded.
 const quiet = 0.85
 
-// idle is the share of CPU time that nobody used for a while.
+// most is the largest share of CPU that others may use during a run that is
+// recorded.
+const most = 0.05
+
+// ticks are the machine's CPU times since its start, in hundredths of seconds.
+type ticks struct{ total, idle, waiting float64 }
+
+func ticksNow() (ticks, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return ticks{}, err
+	}
+	return parseTicks(stat)
+}
+
+// parseTicks reads the first line of /proc/stat: user, nice, system, idle,
+// waiting for a disk, and what was taken in other ways.
+func parseTicks(stat []byte) (t ticks, err error) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	f := strings.Fields(string(line))
+	if len(f) < 9 || f[0] != "cpu" {
+		return t, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var n [8]float64 // what follows is part of user time
+	for i := range n {
+		if n[i], err = strconv.ParseFloat(f[i+1], 64); err != nil {
+			return t, err
+		}
+		t.total += n[i]
+	}
+	t.idle, t.waiting = n[3], n[4]
+	return t, nil
+}
+
+// idleSince is the share of CPU that nobody used. A CPU that waits for a disk
+// is not idle: somebody wants something of it.
+func (t ticks) idleSince(before ticks) float64 {
+	return (t.idle - before.idle) / (t.total - before.total)
+}
+
+// othersSince is the share of CPU that other processes used, if this one used
+// own.
+func (t ticks) othersSince(before ticks, own time.Duration) float64 {
+	unused := t.idle + t.waiting - before.idle - before.waiting
+	total := t.total - before.total
+	return max(0, (total-unused-100*own.Seconds())/total)
+}
+
+// idle watches the machine for a while.
 func idle(during time.Duration) (float64, error) {
-	before, err := os.ReadFile("/proc/stat")
+	before, err := ticksNow()
 	if err != nil {
 		return 0, err
 	}
 	time.Sleep(during)
-	after, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	return idleBetween(before, after)
-}
-
-// idleBetween compares the first lines of two /proc/stat: user, nice, system,
-// idle, iowait, and what was taken in other ways. Waiting for the disk is not
-// idle: somebody wants something of it.
-func idleBetween(before, after []byte) (float64, error) {
-	var total, idle float64
-	a, b := bytes.Fields(firstLine(after)), bytes.Fields(firstLine(before))
-	if len(a) < 5 || len(a) != len(b) || string(a[0]) != "cpu" {
-		return 0, fmt.Errorf("/proc/stat begins with %q", firstLine(after))
-	}
-	for i := range min(len(a), 9) { // guest time is part of user time
-		if i == 0 {
-			continue
-		}
-		x, err := strconv.ParseFloat(string(a[i]), 64)
-		if err != nil {
-			return 0, err
-		}
-		y, err := strconv.ParseFloat(string(b[i]), 64)
-		if err != nil {
-			return 0, err
-		}
-		total += x - y
-		if i == 4 {
-			idle = x - y
-		}
-	}
-	if total <= 0 {
-		return 0, fmt.Errorf("no time passed between two reads of /proc/stat")
-	}
-	return idle / total, nil
-}
-
-func firstLine(b []byte) []byte {
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	return line
+	after, err := ticksNow()
+	return after.idleSince(before), err
 }
 
 // machine describes where the figures come from, one fact a line.

@@ -105,13 +105,31 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // make clean does it too
+	begin, err := ticksNow()
+	if err != nil {
+		return err
+	}
+	own := cpuTime()
 	text, err := measure(ctx, o, p, dir, free, out)
 	if err != nil {
 		return err
 	}
+	end, err := ticksNow()
+	if err != nil {
+		return err
+	}
+	return conclude(o, out, text, end.othersSince(begin, cpuTime()-own))
+}
+
+// conclude records the tables, or says why not.
+func conclude(o options, out io.Writer, text string, others float64) error {
+	fmt.Fprintf(out, "\nothers used %.0f %% of the CPU during the run\n", 100*others)
 	if why := o.recorded(); why != nil {
 		fmt.Fprintf(out, "not written to a page: %v\n", why)
 		return nil
+	}
+	if others > most {
+		return fmt.Errorf("others used %.0f %% of the CPU during the run, at most %.0f %% may be: not written to %s", 100*others, 100*most, o.page)
 	}
 	return record(o.page, text)
 }

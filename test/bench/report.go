@@ -38,24 +38,31 @@ func (s *section) goal(what string, got spread, is relation, mark float64) {
 	s.goals = append(s.goals, goal{what, got, is, mark})
 }
 
-// met: the 95 % interval includes the mark, or lies on its good side.
-func (g goal) met() bool {
-	if g.is == atLeast {
-		return g.got.high >= g.mark
+// verdict: a goal is met if the 95 % interval includes the mark, or lies on its
+// good side. An interval that includes the mark and much else says nothing.
+func (g goal) verdict() string {
+	good := g.got.low >= g.mark
+	if g.is == atMost {
+		good = g.got.high <= g.mark
 	}
-	return g.got.low <= g.mark
+	within := g.got.low <= g.mark && g.mark <= g.got.high
+	switch {
+	case good:
+		return "met"
+	case within && g.got.high > 1.25*g.got.low:
+		return "**not decided**, too much noise"
+	case within:
+		return "met"
+	}
+	return "**not met**"
 }
 
 func (g goal) String() string {
-	verdict := "met"
-	if !g.met() {
-		verdict = "**not met**"
-	}
 	got := g.got.String()
 	if g.mark >= 1000 {
 		got = ranged(g.got)
 	}
-	return fmt.Sprintf("Goal: %s %s %s: %s, %s.", g.what, g.is, number(g.mark), got, verdict)
+	return fmt.Sprintf("Goal: %s %s %s: %s, %s.", g.what, g.is, number(g.mark), got, g.verdict())
 }
 
 // markdown writes the section so that it reads well on a terminal too.
