@@ -42,6 +42,8 @@ type plan struct {
 	// Hold waits, after the first deliveries, for a line on standard input
 	// before it settles.
 	Hold bool
+
+	table *table
 }
 
 func TestMain(m *testing.M) {
@@ -60,6 +62,7 @@ func TestMain(m *testing.M) {
 }
 
 func (p plan) run() error {
+	p.table = &table{root: p.Root, files: p.Files, epoch: map[string]int64{}}
 	p.arm()
 	q, err := Open(context.Background(), Config{Root: p.Root, Files: p.Files, Complete: p.Complete, MinAge: time.Millisecond, Scans: 2,
 		Poll: time.Millisecond, Lease: p.Lease, linkOnly: p.LinkOnly,
@@ -68,7 +71,7 @@ func (p plan) run() error {
 		return err
 	}
 	if o, ok := q.(broker.Owned); ok {
-		o.Bind(table{p.Root})
+		o.Bind(p.table)
 	}
 	fmt.Println("worker", filepath.Base(coreOf(q).me.dir))
 	if err := p.work(q); err != nil {
@@ -136,15 +139,21 @@ func (p plan) work(q Queue) error {
 	}
 }
 
+// decide commits and settles what the table takes; the rest belongs to others.
 func (p plan) decide(q Queue, ds []semel.Delivery) error {
+	ds, fenced, err := p.table.commit(ds)
+	if err != nil {
+		return err
+	}
+	if len(fenced) > 0 {
+		fmt.Println("fenced", fenced)
+		q.(*lines).Fenced(fenced)
+	}
 	s := acks(ds)
 	for i, d := range ds {
 		if bytes.Contains(d.Body, []byte("bad")) || d.Malformed != nil {
 			s[i].Verb, s[i].Letter, s[i].Why = broker.Reject, "letter of "+d.Position.Scope.Name, "it is bad"
 		}
-	}
-	if err := (table{p.Root}).commit(ds); err != nil {
-		return err
 	}
 	out := make([]broker.Settled, len(s))
 	if err := q.Settle(context.Background(), s, out); err != nil {
@@ -156,59 +165,94 @@ func (p plan) decide(q Queue, ds []semel.Delivery) error {
 	return nil
 }
 
-// table stands for the database: positions and decisions in files beside the
-// four directories. One writer at a time.
-type table struct{ root string }
+// table stands for the database: fences and decisions, in files beside the
+// four directories. A lock stands for its transactions.
+type table struct {
+	root  string
+	files Files
+	epoch map[string]int64 // of our assignments
+}
 
-func (t table) file(name string) string { return filepath.Join(t.root, name) }
+// fenceRow is the row of one scope.
+type fenceRow struct{ Epoch, Next int64 }
 
-// commit records what is decided, before it is settled.
-func (t table) commit(ds []semel.Delivery) error {
-	var decided strings.Builder
-	next := t.positions()
-	for _, d := range ds {
-		fmt.Fprintf(&decided, "%s %s\n", d.Position, d.Body)
-		next[d.Position.Scope.String()] = d.Next.Lo
-	}
-	f, err := os.OpenFile(t.file("decided"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+func (t *table) path(name string) string { return filepath.Join(t.root, name) }
+
+// locked runs fn on the rows and writes them.
+func (t *table) locked(fn func(rows map[string]fenceRow) error) error {
+	lock, err := os.OpenFile(t.path("table.lock"), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteString(decided.String()); err != nil {
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}
-	f.Close()
-	b, err := json.Marshal(next)
+	rows := map[string]fenceRow{}
+	if b, err := os.ReadFile(t.path("table")); err == nil {
+		if err := json.Unmarshal(b, &rows); err != nil {
+			return err
+		}
+	}
+	if err := fn(rows); err != nil {
+		return err
+	}
+	b, err := json.Marshal(rows)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(t.file("positions.new"), b, 0o666); err != nil {
+	if err := os.WriteFile(t.path("table.new"), b, 0o666); err != nil {
 		return err
 	}
-	return os.Rename(t.file("positions.new"), t.file("positions"))
+	return os.Rename(t.path("table.new"), t.path("table"))
 }
 
-func (t table) positions() map[string]int64 {
-	next := map[string]int64{}
-	if b, err := os.ReadFile(t.file("positions")); err == nil {
-		json.Unmarshal(b, &next)
-	}
-	return next
+// commit records decisions before they are settled. Scopes that another
+// worker was assigned meanwhile are left out.
+func (t *table) commit(ds []semel.Delivery) (kept []semel.Delivery, fenced []semel.Scope, err error) {
+	err = t.locked(func(rows map[string]fenceRow) error {
+		var decided strings.Builder
+		for _, d := range ds {
+			key := d.Position.Scope.String()
+			row := rows[key]
+			if t.files == Lines && (row.Epoch != t.epoch[key] || d.Position.Lo < row.Next) {
+				fenced = append(fenced, d.Position.Scope)
+				continue
+			}
+			row.Next = d.Next.Lo
+			rows[key] = row
+			kept = append(kept, d)
+			fmt.Fprintf(&decided, "%s %s\n", d.Position, d.Body)
+		}
+		f, err := os.OpenFile(t.path("decided"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.WriteString(decided.String())
+		return err
+	})
+	return kept, fenced, err
 }
 
-func (t table) Assigned(_ context.Context, as []broker.Assignment) ([]semel.Offset, error) {
-	next := t.positions()
+func (t *table) Assigned(_ context.Context, as []broker.Assignment) ([]semel.Offset, error) {
 	at := make([]semel.Offset, len(as))
-	for i, a := range as {
-		fmt.Printf("assigned %s %d\n", a.Scope.Name, a.Takeover)
-		at[i].Lo = next[a.Scope.String()]
-	}
-	return at, nil
+	err := t.locked(func(rows map[string]fenceRow) error {
+		for i, a := range as {
+			fmt.Printf("assigned %s %d\n", a.Scope.Name, a.Takeover)
+			key := a.Scope.String()
+			row := rows[key]
+			row.Epoch++
+			rows[key], t.epoch[key], at[i].Lo = row, row.Epoch, row.Next
+		}
+		return nil
+	})
+	return at, err
 }
 
-func (t table) Revoked(context.Context, []semel.Scope) error { return nil }
+func (t *table) Revoked(context.Context, []semel.Scope) error { return nil }
 
-func (t table) Lost(ss []semel.Scope) {
+func (t *table) Lost(ss []semel.Scope) {
 	for _, s := range ss {
 		fmt.Println("lost", s.Name)
 	}

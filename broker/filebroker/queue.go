@@ -94,13 +94,17 @@ func open(ctx context.Context, cfg Config) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dirs.probe(workerName("")); err != nil {
-		return nil, err
-	}
 	c := &core{mover: mover{cfg.linkOnly}, cfg: cfg, dirs: dirs, scan: newScanner(cfg, dirs.inbox), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	c.ledger.generation = 1
 	if c.me, err = register(dirs, cfg, c.rouse); err != nil {
-		return nil, openError(dirs.processing, err, "the directory must be writable by this user")
+		return nil, openError(dirs.processing, err, "the directory must be writable by this user, and its file system not mounted read-only")
+	}
+	// Registered first, so that whoever takes over from a process that dies in
+	// the middle knows the name of its probe.
+	if err := dirs.probe(c.me.name); err != nil {
+		c.me.halt()
+		c.me.leave()
+		return nil, err
 	}
 	return c, nil
 }

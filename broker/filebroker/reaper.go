@@ -78,6 +78,9 @@ func (c *core) takeOver(dir string, clock time.Time) error {
 			}
 		}
 	}
+	for _, stage := range c.dirs.all() {
+		os.Remove(filepath.Join(stage, probePrefix+filepath.Base(dir)))
+	}
 	os.Remove(filepath.Join(dir, lockName))
 	os.Remove(dir)
 	return nil

@@ -281,10 +281,19 @@ func TestSilentStarterIsSwept(t *testing.T) {
 	if err := os.Chtimes(d.at("processing", ".ghost-1"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	d.idle(d.open(Config{}))
-	if exists(d.at("processing", ".ghost-1")) {
-		t.Error("the directory is still there")
+	// And one that died while it tried the file system.
+	if err := os.MkdirAll(d.at("processing", "ghost-2"), 0o777); err != nil {
+		t.Fatal(err)
 	}
+	d.write(d.at("processing", "ghost-2", lockName), "")
+	d.write(d.at("inbox", probePrefix+"ghost-2"), "")
+	d.idle(d.open(Config{}))
+	for _, name := range []string{".ghost-1", "ghost-2"} {
+		if exists(d.at("processing", name)) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	d.want("inbox")
 }
 
 // TestFencedScopeIsAskedForAgain: the database says that another owns the
