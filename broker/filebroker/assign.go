@@ -110,7 +110,7 @@ func readHead(path string) ([]byte, error) {
 	defer fh.Close()
 	head := make([]byte, headBytes)
 	n, err := io.ReadFull(fh, head)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil
 	}
 	return head[:n], err

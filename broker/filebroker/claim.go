@@ -160,7 +160,7 @@ func (c *core) take(cl *claim, name string) (*file, error) {
 	f := &file{claim: cl, name: name}
 	if err := c.claimRename(filepath.Join(c.dirs.inbox, name), f.path()); err != nil {
 		if marker != "" {
-			c.moveNew(marker, c.markerOf(name))
+			err = errors.Join(err, c.moveNew(marker, c.markerOf(name)))
 		}
 		return nil, c.orLost(err, cl.dir)
 	}

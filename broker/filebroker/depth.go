@@ -38,17 +38,30 @@ func (c *core) count(ctx context.Context) (d broker.Depth, err error) {
 	if err != nil {
 		return d, err
 	}
-	return d, eachDir(ctx, c.dirs.processing, func(worker string) {
-		eachDir(ctx, worker, func(claim string) { d.Claimed += countFiles(ctx, claim) })
-	})
+	d.Claimed, err = countFiles(ctx, c.dirs.processing, 2)
+	return d, err
 }
 
-func eachDir(ctx context.Context, dir string, fn func(path string)) error {
-	return eachEntry(ctx, dir, func(e fs.DirEntry) {
-		if e.IsDir() {
-			fn(filepath.Join(dir, e.Name()))
+// countFiles counts the files that are depth directories below dir.
+func countFiles(ctx context.Context, dir string, depth int) (n int64, err error) {
+	var below []string
+	err = eachEntry(ctx, dir, func(e fs.DirEntry) {
+		switch {
+		case depth > 0 && e.IsDir():
+			below = append(below, filepath.Join(dir, e.Name()))
+		case depth == 0 && e.Name()[0] != '.':
+			n++
 		}
 	})
+	for _, sub := range below {
+		if err != nil {
+			break
+		}
+		var in int64
+		in, err = countFiles(ctx, sub, depth-1)
+		n += in
+	}
+	return n, err
 }
 
 // counts says how an entry of inbox/ counts, without noting that it was seen.
@@ -71,15 +84,6 @@ func (s *scanner) counts(e fs.DirEntry) (waiting, settling bool) {
 		return ready, !ready
 	}
 	return true, false
-}
-
-func countFiles(ctx context.Context, dir string) (n int64) {
-	eachEntry(ctx, dir, func(f fs.DirEntry) {
-		if f.Name()[0] != '.' {
-			n++
-		}
-	})
-	return n
 }
 
 // eachEntry calls fn for every entry; a directory that vanished has none.

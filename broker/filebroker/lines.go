@@ -110,7 +110,7 @@ func (l *lines) fill(f *file, b *basket) (end bool) {
 	for f.lines.broken == nil {
 		ln, err := f.lines.r.next()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return true
 		case err != nil:
 			f.lines.start, f.lines.broken = ln.start, err
@@ -150,7 +150,7 @@ func (f *file) returns() string {
 // the file itself is told by fill, not by an error.
 func (l *lines) open(f *file) error {
 	lf := f.lines
-	if lf.r != nil || lf.broken != nil {
+	if lf.opened() {
 		return nil
 	}
 	fh, err := openClaimed(f.path())
@@ -224,6 +224,9 @@ func (l *lines) remove(f *file) {
 	}
 	l.files = kept
 }
+
+// opened: there is nothing more to find out by opening it.
+func (lf *lineFile) opened() bool { return lf.r != nil || lf.broken != nil }
 
 func (lf *lineFile) close() {
 	if lf.fh != nil {

@@ -34,7 +34,7 @@ func TestReaderAgainstSplit(t *testing.T) {
 		var got, want []string
 		for {
 			l, err := r.next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

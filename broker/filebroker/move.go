@@ -51,14 +51,12 @@ func (m mover) moveNew(old, new string) error {
 // form of it, and returns the name used. prepare, if given, is called before
 // each try.
 func (m mover) moveFree(old, dir, name string, taken func(name string) bool, prepare func(name string) error) (string, error) {
-	used := -1 // the highest number known to be used
-	for n := 0; ; n = nextFree(used, func(n int) bool { return taken(numbered(name, n)) }) {
+	for n := 0; ; n = nextFree(n, func(n int) bool { return taken(numbered(name, n)) }) {
 		as := numbered(name, n)
-		if prepare != nil && taken(as) {
-			used = n
-			continue
-		}
 		if prepare != nil {
+			if taken(as) {
+				continue
+			}
 			if err := prepare(as); err != nil {
 				return as, err
 			}
@@ -67,7 +65,6 @@ func (m mover) moveFree(old, dir, name string, taken func(name string) bool, pre
 		if !errors.Is(err, fs.ErrExist) {
 			return as, err
 		}
-		used = n
 	}
 }
 

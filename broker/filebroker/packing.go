@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func (p *packing) open(f *os.File, size int64) (io.Reader, int, error) {
 	src := io.LimitReader(f, size)
 	magic := make([]byte, 3)
 	n, err := f.ReadAt(magic, 0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return src, minChunk, err
 	}
 	if !bytes.Equal(magic[:n], []byte{0x1f, 0x8b, 8}) {
@@ -55,7 +56,7 @@ func skipTo(src io.Reader, off int64) error {
 		return err
 	}
 	_, err := io.CopyN(io.Discard, src, off)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return ErrChanged
 	}
 	return err

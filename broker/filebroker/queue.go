@@ -350,7 +350,9 @@ func (c *core) giveBackAll(files []*file) {
 // that the next worker still learns how its first owner ended.
 func (c *core) keepAdopted() {
 	for _, cl := range c.adopted {
-		os.Rename(cl.dir, cl.dir+leftSuffixes[cl.takeover])
+		if err := os.Rename(cl.dir, cl.dir+leftSuffixes[cl.takeover]); err != nil {
+			c.cfg.Report(filepath.Base(cl.dir), err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package filebroker
 
 import (
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -56,7 +57,7 @@ func (r *reader) line() (line, error) {
 		}
 		scanned = len(r.buf)
 		switch {
-		case r.err == io.EOF && scanned > 0:
+		case errors.Is(r.err, io.EOF) && scanned > 0:
 			return r.cut(scanned, 0), nil
 		case r.err != nil:
 			return line{start: r.off}, r.err
@@ -103,7 +104,7 @@ func (r *reader) discard() (line, error) {
 		r.off += int64(len(r.buf))
 		r.buf, r.tail = scratch[:0], scratch
 		switch {
-		case r.err == io.EOF:
+		case errors.Is(r.err, io.EOF):
 			l.next = r.off
 			return l, nil
 		case r.err != nil:

@@ -101,7 +101,9 @@ func (c *core) verdict(dir string, clock time.Time) (semel.Takeover, *os.File, e
 		return semel.Fresh, nil, err
 	}
 	if tryLock(lock) == nil {
-		touch(lock, path) // so that nobody takes us, who hold it now, for silent
+		// Nobody shall take us, who hold it now, for silent. If it fails, another
+		// reaper may take some of the claims, as orphaned.
+		_, _ = touch(lock, path)
 		return semel.Crashed, lock, nil
 	}
 	defer lock.Close()

@@ -15,7 +15,7 @@ func inode(fi fs.FileInfo) (ino, links uint64) {
 	if !ok {
 		return 0, 1
 	}
-	return uint64(st.Ino), uint64(st.Nlink)
+	return uint64(st.Ino), uint64(st.Nlink) //nolint:unconvert // their types differ from system to system
 }
 
 // openClaimed opens a file for reading without following a link that was put

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -278,7 +279,7 @@ func TestReleaseAndClose(t *testing.T) {
 	if left, _ := os.ReadDir(d.at("processing")); len(left) != 0 {
 		t.Errorf("processing holds %v after Close", left)
 	}
-	if _, err := q.Receive(t.Context(), budget); err != broker.ErrClosed {
+	if _, err := q.Receive(t.Context(), budget); !errors.Is(err, broker.ErrClosed) {
 		t.Errorf("receive after close: %v", err)
 	}
 }
