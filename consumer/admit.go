@@ -47,8 +47,14 @@ func (b *batch[Tx]) collectKeys(want func(*item) bool) {
 	b.keys = slices.Compact(b.keys)
 }
 
-// claim inserts the inbox rows of deliveries, which says at once which of them
-// were decided before.
+// again is an item with the id of an earlier one of the batch.
+type again struct {
+	item, record int
+}
+
+// claim inserts the inbox rows, which says at once which messages were decided
+// before. Letters claim theirs as well: it tells them what the row says, and
+// those that could not be read before have none yet.
 func (b *batch[Tx]) claim(ctx context.Context) error {
 	if !b.c.recorded {
 		return nil
@@ -57,7 +63,7 @@ func (b *batch[Tx]) claim(ctx context.Context) error {
 	for _, i := range b.order {
 		it := &b.items[i]
 		if n := len(b.owner); n > 0 && b.items[b.owner[n-1]].d.ID == it.d.ID {
-			b.repeated(it, b.items[b.owner[n-1]].fingerprint())
+			b.again = append(b.again, again{i, n - 1})
 			continue
 		}
 		b.records = append(b.records, b.record(it, it.expected()))
@@ -93,12 +99,12 @@ func (b *batch[Tx]) record(it *item, v semel.Verdict) store.Record {
 	return r
 }
 
-// sortByID orders the deliveries that have an identity to claim.
+// sortByID orders the items that have an identity to claim.
 func (b *batch[Tx]) sortByID() {
 	b.order = b.order[:0]
 	for i := range b.items {
 		it := &b.items[i]
-		if it.letter == nil && it.d.ID != "" && it.verdict == semel.Undecided {
+		if it.d.ID != "" && it.verdict == semel.Undecided && (it.letter == nil || !it.letter.Conflict) {
 			b.order = append(b.order, i)
 		}
 	}
@@ -117,12 +123,19 @@ func (b *batch[Tx]) repeated(it *item, known store.Fingerprint) {
 	b.contest(it)
 }
 
-// contest makes a letter of a message whose id is known with other content.
+// contest makes a letter of a message whose id is known with other content. If
+// it is a letter already, which could not be read before, it stays one.
 func (b *batch[Tx]) contest(it *item) {
+	if it.letter != nil {
+		b.refuse(it, "conflict", errContested, "discard it, or publish it again under an id of its own")
+		return
+	}
 	it.verdict, it.class, it.why, it.due = semel.Conflict, store.Business, "conflict", 0
-	it.err = cmp.Or(it.err, error(&semel.Error{Stage: "admit", Message: it.name(), Err: errors.New("the id is known with other content"), Hint: "discard it, or publish it again under an id of its own"}))
+	it.err = cmp.Or(it.err, error(&semel.Error{Stage: "admit", Message: it.name(), Err: errContested, Hint: "discard it, or publish it again under an id of its own"}))
 	it.state = store.StateDead
 }
+
+var errContested = errors.New("the id is known with other content")
 
 // take moves the letters of the batch to the state they will have if all goes
 // well. Letters that someone else moved meanwhile drop out.
@@ -169,7 +182,7 @@ func (b *batch[Tx]) comeBack(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 || found[0].Message.ID != "" && found[0].Message.ID != it.d.ID {
+		if len(found) == 0 || found[0].Conflict || found[0].Message.ID != "" && found[0].Message.ID != it.d.ID {
 			continue
 		}
 		if err := b.giveBack(ctx, it, &found[0]); err != nil {
@@ -180,32 +193,36 @@ func (b *batch[Tx]) comeBack(ctx context.Context) error {
 }
 
 func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) error {
-	same := l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
-	var revised *store.Revised
-	switch letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised) {
-	case letter.Again:
-	case letter.Propose:
-		b.propose(it, l)
-		return nil
-	case letter.Revise:
-		if it.fate == park { // still not decodable: replaying it would not help
-			b.propose(it, l)
-			return nil
+	if i := slices.IndexFunc(b.moves, func(m store.Move) bool { return m.Ref == l.Ref }); i >= 0 {
+		l.State = store.StateRetry // it was given back twice
+		if r := b.moves[i].Revised; r != nil {
+			l.Fingerprint = r.Fingerprint
 		}
-		revised = &store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}
-	default:
-		return nil
 	}
-	if revised != nil && l.Message.ID == "" {
+	same := b.c.same(it.fingerprint(), l.Fingerprint)
+	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number, By: "source", Note: "returned through the source"}
+	switch reaction := letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised); {
+	case reaction == letter.Contest || !l.State.Open(): // decided meanwhile
+		return nil
+	case it.fate == park: // it still cannot be read: trying it again would not help
+		b.resent(it, l, same)
+		it.reject = true
+		return nil
+	case reaction == letter.Note || reaction == letter.Propose:
+		b.resent(it, l, same)
+		return nil
+	case reaction == letter.Revise || letter.Unread(l):
+		m.Revised = &store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}
+		m.Class, m.Reason, m.Attempts = l.Class, "returned", l.Attempts
+		m.Attempt = store.Attempt{N: max(1, l.Attempts), Error: "returned through the source, repaired", Worker: b.c.cfg.Worker}
+	}
+	if m.Revised != nil && l.Message.ID == "" {
 		if err := b.identify(ctx, it); err != nil || it.known {
 			return err
 		}
 	}
 	it.known, it.ref, it.verdict = true, l.Ref, semel.Parked
-	b.moves = append(b.moves, store.Move{
-		Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
-		By: "source", Note: "returned through the source", Revised: revised,
-	})
+	b.moves = append(b.moves, m)
 	return nil
 }
 
@@ -224,22 +241,28 @@ func (b *batch[Tx]) identify(ctx context.Context, it *item) error {
 	return nil
 }
 
-func (b *batch[Tx]) propose(it *item, l *store.Letter) {
-	it.known, it.ref, it.verdict = true, l.Ref, semel.Conflict
+// resent counts a redelivery of an open letter; other content is kept as a
+// proposal.
+func (b *batch[Tx]) resent(it *item, l *store.Letter, same bool) {
+	it.known, it.ref, it.verdict = true, l.Ref, semel.Duplicate
 	b.seen = append(b.seen, l.Ref)
+	if same {
+		return
+	}
+	it.verdict = semel.Conflict
 	b.proposed = append(b.proposed, store.Revision{
 		Ref: l.Ref, By: "source", Note: "resent by the source", Message: it.d.Message, Fingerprint: it.fingerprint(),
 	})
 }
 
 // find reads the letters that matter: those of messages that the inbox says
-// are parked, or, where no inbox row would tell, of every id; and those of
-// messages without id.
+// are parked, or has with other content; where no inbox row would tell, those
+// of every id; and those of messages without id.
 func (b *batch[Tx]) find(ctx context.Context) error {
 	var ids, refs []string
-	for _, p := range b.prior {
-		if p.Verdict == semel.Parked || p.Verdict == semel.Discarded {
-			ids = append(ids, p.ID)
+	for i := range b.prior {
+		if b.lettered(&b.prior[i]) {
+			ids = append(ids, b.prior[i].ID)
 		}
 	}
 	any, err := b.c.store.Any(ctx, b.tx, b.c.cfg.Name)
@@ -264,6 +287,21 @@ func (b *batch[Tx]) find(ctx context.Context) error {
 	return err
 }
 
+// lettered reports whether a letter may tell more than the row that was there
+// before.
+func (b *batch[Tx]) lettered(p *store.Prior) bool {
+	it := &b.items[b.owner[p.I]]
+	switch {
+	case it.letter != nil:
+		return false
+	case p.Verdict == semel.Parked || p.Verdict == semel.Discarded || !b.c.same(it.fingerprint(), p.Fingerprint):
+		return true
+	}
+	return slices.ContainsFunc(b.again, func(a again) bool {
+		return a.record == p.I && !b.c.same(b.items[a.item].fingerprint(), p.Fingerprint)
+	})
+}
+
 // letterOf returns the letter that stands for the item: its own by reference,
 // or that of its id.
 func (b *batch[Tx]) letterOf(it *item) *store.Letter {
@@ -281,22 +319,40 @@ func (b *batch[Tx]) letterOf(it *item) *store.Letter {
 	return of
 }
 
-// settlePrior decides what was decided before.
+// settlePrior decides what was decided before, and what comes twice in the
+// batch.
 func (b *batch[Tx]) settlePrior(context.Context) error {
-	for _, p := range b.prior {
-		it := &b.items[b.owner[p.I]]
-		if p.Verdict == semel.Parked || p.Verdict == semel.Discarded {
-			if l := b.letterOf(it); l != nil {
-				b.react(it, l, b.c.same(it.fingerprint(), p.Fingerprint))
-				continue
-			}
+	for i := range b.prior {
+		b.meet(&b.items[b.owner[b.prior[i].I]], &b.prior[i])
+	}
+	for _, a := range b.again {
+		it := &b.items[a.item]
+		if p := slices.IndexFunc(b.prior, func(p store.Prior) bool { return p.I == a.record }); p >= 0 && b.items[b.owner[a.record]].letter == nil {
+			b.meet(it, &b.prior[p])
+		} else {
+			b.repeated(it, b.items[b.owner[a.record]].fingerprint())
 		}
-		b.repeated(it, p.Fingerprint)
 	}
 	if len(b.letters) > 0 {
 		b.settleLetters()
 	}
 	return nil
+}
+
+// meet confronts an item with the row that was there before.
+func (b *batch[Tx]) meet(it *item, p *store.Prior) {
+	if it.letter != nil && it.letter.Message.ID == it.d.ID {
+		it.row = &p.Record // its own
+		return
+	}
+	same := b.c.same(it.fingerprint(), p.Fingerprint)
+	if it.letter == nil && (p.Verdict == semel.Parked || p.Verdict == semel.Discarded || !same) {
+		if l := b.letterOf(it); l != nil {
+			b.react(it, l, same)
+			return
+		}
+	}
+	b.repeated(it, p.Fingerprint)
 }
 
 // settleLetters meets items that no inbox row told about with their letters.
@@ -318,11 +374,8 @@ func (b *batch[Tx]) react(it *item, l *store.Letter, same bool) {
 	it.reject = l.State == store.StateDead
 	same = same || l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
 	switch letter.Redelivered(l.State, same, false, false) {
-	case letter.Note:
-		it.verdict = semel.Duplicate
-		b.seen = append(b.seen, l.Ref)
-	case letter.Propose:
-		b.propose(it, l)
+	case letter.Note, letter.Propose:
+		b.resent(it, l, same)
 	default:
 		b.contest(it)
 	}

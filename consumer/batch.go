@@ -34,8 +34,10 @@ type opaqueError struct{ error }
 
 func (e opaqueError) Unwrap() error { return e.error }
 
-// fullError says that a key has as many held letters as it may.
+// fullError says that a key has as many held letters as it may; i is the
+// message that would be one more.
 type fullError struct {
+	i   int
 	key string
 	n   int64
 }
@@ -59,6 +61,7 @@ type batch[Tx any] struct {
 	records  []store.Record
 	owner    []int // of records: the item that claimed
 	prior    []store.Prior
+	again    []again // further items with the id of a record
 	amends   []store.Record
 	letters  []store.Letter
 	parks    []store.Parking
@@ -103,7 +106,7 @@ func (b *batch[Tx]) reset() {
 	for i := range b.items {
 		b.items[i].reset()
 	}
-	b.advances, b.moved, b.records, b.owner, b.prior = b.advances[:0], b.moved[:0], b.records[:0], b.owner[:0], b.prior[:0]
+	b.advances, b.moved, b.records, b.owner, b.prior, b.again = b.advances[:0], b.moved[:0], b.records[:0], b.owner[:0], b.prior[:0], b.again[:0]
 	b.amends, b.letters, b.parks, b.parked, b.moves = b.amends[:0], b.letters[:0], b.parks[:0], b.parked[:0], b.moves[:0]
 	b.seen, b.proposed, b.keys, b.current, b.newest = b.seen[:0], b.proposed[:0], b.keys[:0], b.current[:0], b.newest[:0]
 	clear(b.holds)
@@ -121,11 +124,9 @@ func (b *batch[Tx]) fence(ctx context.Context) error {
 		if it.scope == nil {
 			continue
 		}
-		if it.d.Position.Compare(it.scope.next) < 0 {
+		if it.d.Position.Compare(it.scope.next) < 0 || !b.advance(it) {
 			it.verdict, it.known = semel.Duplicate, true // decided before
-			continue
 		}
-		b.advance(it)
 	}
 	if len(b.advances) > 0 {
 		if err := b.cross(ctx); err != nil {
@@ -149,17 +150,20 @@ func (b *batch[Tx]) cross(ctx context.Context) error {
 	return e
 }
 
-func (b *batch[Tx]) advance(it *item) {
+// advance moves the item's scope on; false if the batch has passed it already.
+func (b *batch[Tx]) advance(it *item) bool {
 	for i := len(b.moved) - 1; i >= 0; i-- {
-		if b.moved[i] == it.scope {
-			if b.advances[i].To.Compare(it.d.Next) < 0 {
-				b.advances[i].To = it.d.Next
+		if a := &b.advances[i]; b.moved[i] == it.scope {
+			if it.d.Position.Compare(a.To) < 0 {
+				return false
 			}
-			return
+			a.To = it.d.Next
+			return true
 		}
 	}
 	b.moved = append(b.moved, it.scope)
 	b.advances = append(b.advances, store.Advance{Scope: it.scope.Scope, Epoch: it.scope.epoch, From: it.scope.next, To: it.d.Next})
+	return true
 }
 
 func (b *batch[Tx]) sortAdvances() {
@@ -196,26 +200,51 @@ func (b *batch[Tx]) handleEach(ctx context.Context) error {
 			b.c.deferred.Begin(b.tx, i)
 		}
 		if err := b.verdict(i, b.call(ctx, it)); err != nil {
-			return err
+			return b.blame(ctx, i, err)
 		}
 	}
-	if b.c.deferred == nil {
-		return nil
-	}
-	return b.flush(ctx)
+	return b.flushEach(ctx)
 }
 
-// flush sends what handlers queued; errors arrive here, in message order.
-func (b *batch[Tx]) flush(ctx context.Context) error {
+// blame finds whose failure it is that showed in the handler of message i: a
+// statement that an earlier handler queued may have failed when this one asked
+// for something.
+func (b *batch[Tx]) blame(ctx context.Context, i int, err error) error {
+	var earlier *failure
+	if errors.As(b.flushEach(ctx), &earlier) && earlier.i < i {
+		return earlier
+	}
+	return err
+}
+
+// flushEach sends what handlers queued; errors arrive here, in message order.
+func (b *batch[Tx]) flushEach(ctx context.Context) error {
 	var failed error
-	err := b.c.deferred.Flush(ctx, b.tx, func(i int, err error) bool {
+	err := b.flush(ctx, func(i int, err error) bool {
 		if err == nil {
 			return true
 		}
 		failed = b.verdict(i, err)
 		return failed == nil
 	})
-	return cmp.Or(failed, err)
+	var p *panicError
+	switch {
+	case failed != nil:
+		return failed
+	case errors.As(err, &p) && len(b.items) == 1:
+		return &failure{0, err}
+	case errors.As(err, &p): // a callback of one of them, it is not known which
+		return opaqueError{err}
+	}
+	return err
+}
+
+func (b *batch[Tx]) flush(ctx context.Context, late func(int, error) bool) (err error) {
+	if b.c.deferred == nil {
+		return nil
+	}
+	defer recovered(&err)
+	return b.c.deferred.Flush(ctx, b.tx, late)
 }
 
 func (b *batch[Tx]) call(ctx context.Context, it *item) (err error) {
@@ -236,12 +265,18 @@ func recovered(err *error) {
 }
 
 // verdict books what a handler said about item i. Errors that are verdicts
-// decide it; all others end the transaction.
+// decide it; all others end the transaction. A panic is never a verdict,
+// whatever it was about: the handler did not get to its end.
 func (b *batch[Tx]) verdict(i int, err error) error {
 	it := &b.items[i]
-	switch {
-	case err == nil:
+	if err == nil {
 		it.verdict = semel.Applied
+		return nil
+	}
+	var p *panicError // declared here, since it would be allocated for every message
+	switch {
+	case errors.As(err, &p):
+		return &failure{i, err}
 	case errors.Is(err, semel.ErrDuplicate):
 		it.verdict = semel.Duplicate
 	case errors.Is(err, semel.ErrSuperseded):
@@ -265,15 +300,15 @@ func (b *batch[Tx]) handleBatch(ctx context.Context) error {
 	if b.c.deferred != nil {
 		b.c.deferred.Begin(b.tx, b.targets[0])
 	}
-	err := b.callBatch(ctx)
-	if err == nil && b.c.deferred != nil {
-		flushed := b.c.deferred.Flush(ctx, b.tx, func(_ int, late error) bool {
-			err = late
-			return late == nil
-		})
-		err = cmp.Or(err, flushed)
+	if err := b.verdicts(b.callBatch(ctx)); err != nil {
+		return err
 	}
-	return b.verdicts(err)
+	var late error
+	err := b.flush(ctx, func(_ int, err error) bool {
+		late = err
+		return late == nil
+	})
+	return b.unnamed(cmp.Or(late, err))
 }
 
 func (b *batch[Tx]) callBatch(ctx context.Context) (err error) {
@@ -284,26 +319,58 @@ func (b *batch[Tx]) callBatch(ctx context.Context) (err error) {
 // verdicts spreads the joined error of a set-based handler.
 func (b *batch[Tx]) verdicts(err error) error {
 	var first *failure
-	named := semel.EachAt(err, func(j int, err error) {
+	semel.EachAt(err, func(j int, err error) {
 		if j < 0 || j >= len(b.targets) {
-			err, j = fmt.Errorf("the handler named message %d of %d: %w", j, len(b.targets), err), 0
+			err, j = fmt.Errorf("the handler named message %d of %d: %v", j, len(b.targets), err), 0
 		}
 		var f *failure
 		if errors.As(b.verdict(b.targets[j], err), &f) && (first == nil || f.i < first.i) {
 			first = f
 		}
 	})
-	switch {
-	case first != nil:
+	if first != nil {
 		return first
-	case err != nil && !named && len(b.targets) > 1:
-		return opaqueError{err}
-	case err != nil && !named:
-		return b.verdict(b.targets[0], err)
+	}
+	if err := stray(err); err != nil {
+		return b.unnamed(err)
 	}
 	for _, i := range b.targets {
 		if b.items[i].verdict == semel.Undecided {
 			b.items[i].verdict = semel.Applied
+		}
+	}
+	return nil
+}
+
+// unnamed deals with an error that concerns one of the messages handed to a
+// set-based handler.
+func (b *batch[Tx]) unnamed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case len(b.targets) > 1:
+		return opaqueError{err}
+	}
+	return b.verdict(b.targets[0], err)
+}
+
+// stray returns the first error in a joined one that names no message; the
+// others do not excuse it.
+func stray(err error) error {
+	named := func(err error) bool { return semel.EachAt(err, func(int, error) {}) }
+	if !named(err) {
+		return err
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, sub := range e.Unwrap() {
+			if s := stray(sub); s != nil {
+				return s
+			}
+		}
+	case interface{ Unwrap() error }:
+		if sub := e.Unwrap(); named(sub) { // else it is the one that names
+			return stray(sub)
 		}
 	}
 	return nil

@@ -156,7 +156,7 @@ func (w *committer[Tx]) takeOver(items []item) error {
 
 func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 	name := w.c.cfg.Name
-	_, err := w.c.store.InTx(w.hard, store.Mark{}, func(ctx context.Context, tx Tx) error {
+	return w.commit(func(ctx context.Context, tx Tx) error {
 		rows, err := w.c.store.Suspects(ctx, tx, name, units, nil)
 		if err != nil {
 			return err
@@ -179,7 +179,6 @@ func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 		now = slices.CompactFunc(now, func(x, y store.Suspect) bool { return x.Unit == y.Unit })
 		return w.c.store.Suspect(ctx, tx, name, now)
 	})
-	return err
 }
 
 // arrange sets aside what has to run apart (work taken over from the dead) and
@@ -235,19 +234,27 @@ func (w *committer[Tx]) attempt(items []item) error {
 		return err
 	}
 	w.b.items = items
+	if err := w.commit(w.b.run); err != nil {
+		return err
+	}
+	fault.Hit(fault.Committed)
+	took := time.Since(w.b.began)
+	w.grow(len(items), took)
+	w.committed(items, took)
+	return nil
+}
+
+// commit runs fn in a transaction of the slot and finds out how it ended.
+func (w *committer[Tx]) commit(fn func(context.Context, Tx) error) error {
 	mark := store.Mark{Consumer: w.c.cfg.Name, Worker: w.c.cfg.Worker, Slot: w.slot, Batch: w.mark + 1}
-	outcome, err := w.c.store.InTx(w.hard, mark, w.b.run)
+	outcome, err := w.c.store.InTx(w.hard, mark, fn)
 	if outcome == store.Unknown {
 		outcome, err = w.resolve(mark, err)
 	}
 	if outcome != store.Committed {
 		return err
 	}
-	fault.Hit(fault.Committed)
 	w.mark++
-	took := time.Since(w.b.began)
-	w.grow(len(items), took)
-	w.committed(items, took)
 	return nil
 }
 
@@ -363,7 +370,7 @@ func (w *committer[Tx]) announce(items []item) error {
 		}
 	}
 	slices.SortFunc(rows, func(x, y store.Suspect) int { return cmp.Compare(x.Unit, y.Unit) })
-	_, err := w.c.store.InTx(w.hard, store.Mark{}, func(ctx context.Context, tx Tx) error {
+	err := w.commit(func(ctx context.Context, tx Tx) error {
 		return w.c.store.Suspect(ctx, tx, w.c.cfg.Name, rows)
 	})
 	if err == nil {
@@ -380,7 +387,7 @@ func (n crashError) Error() string {
 }
 
 func (w *committer[Tx]) quarantine(it *item, times int) {
-	if it.fate == park && it.dead {
+	if it.fate != run { // it never was
 		return
 	}
 	it.attempts = max(it.attempts, times)
@@ -405,6 +412,9 @@ func (w *committer[Tx]) after(items []item, err error) error {
 		for _, sc := range lost.scopes {
 			w.c.scopes.lose(sc, lost)
 		}
+		return nil
+	case errors.As(err, &full) && full.i > 0: // what comes before it need not wait
+		w.size = full.i
 		return nil
 	case errors.As(err, &full):
 		return w.waitForKey(full)
@@ -466,7 +476,9 @@ func (w *committer[Tx]) charged(items []item, i int, err error) {
 func (w *committer[Tx]) storeFailed(items []item, err error) error {
 	switch w.c.store.Classify(err) {
 	case semel.ClassContention:
-		w.size = max(1, len(items)/2)
+		if len(items) > 0 {
+			w.size = max(1, len(items)/2)
+		}
 		wait(w.hard, time.Duration(rand.Int64N(int64(10*time.Millisecond))))
 		return nil
 	case semel.ClassFault:

@@ -40,6 +40,7 @@ type Consumer[Tx any] struct {
 	soft     context.Context // ends: receive no more
 	stop     func()          // ends soft
 	busy     atomic.Bool     // letters are running
+	reading  sync.Mutex      // the decoder is asked by one goroutine at a time
 
 	mu      sync.Mutex
 	account semel.Account

@@ -51,10 +51,12 @@ func (c *Consumer[Tx]) accept(ds []semel.Delivery, queues []chan []item) {
 	c.mu.Unlock()
 	fault.Hit(fault.Received)
 	items := c.slabs.get(len(ds))
+	c.reading.Lock()
 	for i := range ds {
 		items = append(items, item{d: &ds[i], bytes: int64(len(ds[i].Body))})
 		c.decode(&items[i])
 	}
+	c.reading.Unlock()
 	if c.scoped {
 		c.scopes.enter(items)
 	}

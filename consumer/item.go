@@ -42,10 +42,12 @@ type item struct {
 	alone    bool // its next attempt is a batch of its own
 
 	suspect *store.Suspect // not nil: run in careful mode
+	reread  bool           // a letter that could not be read when it was written, and can now
 
 	// This attempt:
 	verdict semel.Verdict // Undecided: the handler decides
 	known   bool          // the id, or its letter, was there before
+	row     *store.Record // of a letter: its inbox row
 	state   store.State   // of the letter to be written; empty: none
 	ref     string        // of its letter
 	number  int64         // behind its key
@@ -53,7 +55,7 @@ type item struct {
 }
 
 func (it *item) reset() {
-	it.verdict, it.known, it.state, it.ref, it.number, it.reject = semel.Undecided, false, "", "", 0, false
+	it.verdict, it.known, it.row, it.state, it.ref, it.number, it.reject = semel.Undecided, false, nil, "", "", 0, false
 }
 
 // fingerprint is computed when it is first needed: not every strategy does.
@@ -83,7 +85,11 @@ func (it *item) decodeFailed(err error) {
 		it.fate = filter
 		return
 	}
-	it.bury(store.Format, "invalid", &semel.Error{Stage: "decode", Message: it.name(), Err: err})
+	why := letter.Invalid
+	if it.d.Malformed != nil {
+		why = letter.Malformed
+	}
+	it.bury(store.Format, why, &semel.Error{Stage: "decode", Message: it.name(), Err: err})
 }
 
 // charge books a failed attempt and says what follows: another attempt at
@@ -93,7 +99,7 @@ func (c *Consumer[Tx]) charge(it *item, err error) {
 	it.err = &semel.Error{Stage: "handle", Message: it.name(), Err: err}
 	switch class, _ := semel.ClassOf(err); class {
 	case semel.ClassInvalid:
-		it.bury(store.Format, "invalid", it.err)
+		it.bury(store.Format, letter.Invalid, it.err)
 	case semel.ClassPermanent:
 		it.bury(store.Business, "permanent", it.err)
 	default:

@@ -3,21 +3,32 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/letter"
 	"github.com/semel-dev/semel/store"
 )
 
 // Letters that are due run through the same transaction as deliveries; only
 // their admission differs: the compare-and-set on the letter is the dedup.
 
-// startedNote marks a letter whose attempt was announced. Whoever meets it
-// again knows that the attempt did not come to an end.
-const startedNote = "started"
+// Notes mark letters whose attempt was announced. Whoever meets one knows that
+// the attempt did not come to an end: it then runs alone, and if it is met
+// again after that, it is charged.
+const (
+	startedNote = "started"
+	aloneNote   = "started alone"
+)
 
-// errDied is charged to a letter whose attempt was started and never ended.
+// errDied is charged to a letter whose attempt was started alone and never
+// ended.
 var errDied = errors.New("the process died while this message was tried again")
+
+// errMalformed is why a letter cannot be replayed as it is.
+var errMalformed = errors.New("the source could make nothing of it, and what is stored may not be all of it: return it repaired through the source, or discard it")
 
 // letters runs everything that is due and returns when to look again.
 func (w *committer[Tx]) letters() (time.Duration, error) {
@@ -35,37 +46,60 @@ func (w *committer[Tx]) letters() (time.Duration, error) {
 		case len(due) == 0:
 			return min(next, time.Second), nil
 		}
-		items, err := w.announceLetters(due)
-		if err != nil {
-			return time.Second, w.after(nil, err)
-		}
-		if len(items) == 0 { // someone else took them
-			return 50 * time.Millisecond, nil
-		}
-		if err := w.process(items); err != nil {
+		ran, err := w.runLetters(due)
+		switch {
+		case err != nil:
 			return 0, err
-		}
-		if w.c.soft.Err() != nil {
+		case ran == 0: // someone else took them
+			return 50 * time.Millisecond, nil
+		case w.c.soft.Err() != nil:
 			return 0, nil
 		}
 	}
 }
 
+// runLetters runs the letters in one go, and then one by one those whose last
+// attempt did not come to an end.
+func (w *committer[Tx]) runLetters(due []store.Letter) (ran int, err error) {
+	var doubted []store.Letter
+	fresh := slices.DeleteFunc(due, func(l store.Letter) bool {
+		doubt := l.Note == startedNote || l.Note == aloneNote
+		if doubt {
+			doubted = append(doubted, l)
+		}
+		return doubt
+	})
+	parts := slices.Collect(slices.Chunk(doubted, 1))
+	if len(fresh) > 0 {
+		parts = append([][]store.Letter{fresh}, parts...)
+	}
+	for _, part := range parts {
+		items, err := w.announceLetters(part)
+		if err == nil {
+			ran += len(items)
+			err = w.process(items)
+		} else {
+			err = w.after(nil, err)
+		}
+		if err != nil || w.c.soft.Err() != nil {
+			return ran, err
+		}
+	}
+	return ran, nil
+}
+
 // announceLetters commits that the letters are about to run, and pushes their
 // due time on so that nobody else takes them at once. A letter that was
-// announced before and is still here took its process down: that is charged.
+// announced alone and is still here took its process down: that is charged.
 func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 	items := make([]item, len(due))
 	moves := make([]store.Move, len(due))
 	for i := range due {
-		l := &due[i]
-		items[i] = item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, class: l.Class, why: l.Reason}
-		_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
-		moves[i] = store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
-			Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}
+		items[i] = w.c.letterItem(&due[i])
+		moves[i] = w.announcement(&items[i])
 	}
 	var missed []int
-	_, err := w.c.store.InTx(w.hard, store.Mark{}, func(ctx context.Context, tx Tx) (err error) {
+	err := w.commit(func(ctx context.Context, tx Tx) (err error) {
 		missed, err = w.c.store.Move(ctx, tx, w.c.cfg.Name, moves, missed[:0])
 		return err
 	})
@@ -75,21 +109,53 @@ func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 	for _, m := range missed {
 		items[m].letter = nil
 	}
-	var keep, alone []item
-	for _, it := range items {
-		switch {
-		case it.letter == nil:
-			continue
-		case it.letter.Note == startedNote:
-			w.diedBefore(&it)
-			alone = append(alone, it)
-		default:
-			keep = append(keep, it)
-		}
-		it.letter.Version++
-		it.letter.State = store.StateRetry
+	items = slices.DeleteFunc(items, func(it item) bool { return it.letter == nil })
+	for i := range items {
+		items[i].letter.Version++
+		items[i].letter.State = store.StateRetry
 	}
-	return append(keep, alone...), nil
+	return items, nil
+}
+
+func (w *committer[Tx]) announcement(it *item) store.Move {
+	l := it.letter
+	_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
+	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
+		Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}
+	switch l.Note {
+	case aloneNote:
+		w.diedBefore(it)
+		m.Class, m.Reason, m.Attempts, m.Attempt = it.class, it.why, it.attempts, it.attempt(w.c.cfg.Worker)
+		fallthrough
+	case startedNote:
+		m.Note = aloneNote
+	}
+	return m
+}
+
+// letterItem takes a letter up. One that could not be read when it was written
+// is read again: what reads messages may have been mended since.
+func (c *Consumer[Tx]) letterItem(l *store.Letter) item {
+	it := item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, class: l.Class, why: l.Reason}
+	if !letter.Unread(l) {
+		return it
+	}
+	if l.Reason == letter.Malformed {
+		it.d.Malformed = errMalformed
+	}
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.decode(&it)
+	switch {
+	case it.fate == park:
+		it.d.Message = l.Message
+	case l.Message.ID != "" && l.Message.ID != it.d.ID:
+		it.decodeFailed(fmt.Errorf("its id was %q and is %q now", l.Message.ID, it.d.ID))
+		it.d.Message = l.Message
+	default: // letters are not filtered
+		it.fate, it.reread, it.printed = run, true, false
+	}
+	return it
 }
 
 func (w *committer[Tx]) diedBefore(it *item) {
@@ -110,8 +176,7 @@ func (w *committer[Tx]) unstart(items []item) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.hard), time.Second)
 	defer cancel()
-	// If this fails the letters run when their delay has passed, charged
-	// with one attempt.
+	// If this fails the letters run when their delay has passed, one by one.
 	_, _ = w.c.store.InTx(ctx, store.Mark{}, func(ctx context.Context, tx Tx) error {
 		_, err := w.c.store.Move(ctx, tx, w.c.cfg.Name, moves, nil)
 		return err

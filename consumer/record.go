@@ -57,7 +57,7 @@ func (b *batch[Tx]) queue(ctx context.Context) error {
 		it.ref = b.c.ref(it)
 		it.reject = it.state == store.StateDead
 		if b.ordered(it) {
-			if err := b.number(ctx, it); err != nil {
+			if err := b.number(ctx, i); err != nil {
 				return err
 			}
 		}
@@ -67,9 +67,10 @@ func (b *batch[Tx]) queue(ctx context.Context) error {
 }
 
 // number gives the item the next place behind its key.
-func (b *batch[Tx]) number(ctx context.Context, it *item) error {
+func (b *batch[Tx]) number(ctx context.Context, i int) error {
+	it := &b.items[i]
 	if h := b.holds[it.d.Key]; h != nil && h.Size >= b.c.cfg.MaxHeld {
-		return &fullError{it.d.Key, h.Size}
+		return &fullError{i, it.d.Key, h.Size}
 	}
 	h, err := b.c.store.Append(ctx, b.tx, b.c.cfg.Name, it.d.Key, 1)
 	if err != nil {
@@ -90,7 +91,8 @@ func (b *batch[Tx]) free(ctx context.Context, it *item) error {
 }
 
 // park writes the letters. One that exists means that the message was parked
-// before and forgotten by the inbox: it counts as seen again.
+// before, earlier in this batch perhaps: it counts as seen again. Only where
+// the inbox had forgotten it does it keep the verdict, with its new row.
 func (b *batch[Tx]) park(ctx context.Context) error {
 	if len(b.parks) == 0 {
 		return nil
@@ -103,6 +105,14 @@ func (b *batch[Tx]) park(ctx context.Context) error {
 		it := &b.items[b.parked[e]]
 		b.seen = append(b.seen, it.ref)
 		it.state = "" // no letter is opened
+		if it.known || it.d.ID == "" || !b.c.recorded {
+			it.verdict, it.known = semel.Duplicate, true
+		}
+		if it.number > 0 {
+			if err := b.c.store.Release(ctx, b.tx, b.c.cfg.Name, it.d.Key, 1); err != nil {
+				return err
+			}
+		}
 	}
 	fault.Hit(fault.Parked)
 	return nil
@@ -148,6 +158,11 @@ func (b *batch[Tx]) correctDelivery(it *item) {
 		b.ledger.count(it.verdict)
 		return
 	}
+	b.claimed(it)
+}
+
+// claimed books a row that this batch inserted.
+func (b *batch[Tx]) claimed(it *item) {
 	r := b.record(it, rowVerdict(it))
 	b.ledger.record(r, 1)
 	if r.Verdict != it.expected() {
@@ -159,22 +174,38 @@ func (b *batch[Tx]) correctLetter(it *item) {
 	if it.verdict == semel.Dropped {
 		return
 	}
-	if it.verdict != it.takenTo() {
+	if it.verdict != it.takenTo() || it.reread {
 		m := b.c.move(it, it.verdict)
 		m.Version++ // taking it up has counted it on
+		if it.reread && !it.known {
+			m.Revised = &store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}
+		}
 		b.moves = append(b.moves, m)
 	}
-	if it.verdict == semel.Parked || it.verdict == semel.Dead {
-		b.ledger.count(it.verdict)
-		return
+	open := it.verdict == semel.Parked || it.verdict == semel.Dead
+	if !open {
+		b.ledger.add(store.AccountClosed, 0, 1, 0)
 	}
-	b.ledger.add(store.AccountClosed, 0, 1, 0)
-	if !letter.Recorded(it.letter) {
+	switch {
+	case it.known || it.d.ID == "" || it.letter.Conflict:
 		b.ledger.count(it.verdict)
-		return
+	case it.row == nil && (b.c.recorded || it.letter.Message.ID == ""): // it could not be read before
+		b.claimed(it)
+	case open:
+		b.ledger.count(it.verdict)
+	default:
+		b.amended(it)
 	}
-	r := b.record(it, rowVerdict(it))
-	b.ledger.record(b.record(it, semel.Parked), -1)
+}
+
+// amended books that the row of a letter gets another verdict.
+func (b *batch[Tx]) amended(it *item) {
+	r := b.record(it, semel.Parked)
+	if it.row != nil {
+		r = *it.row // a revision may have changed what it is made of
+	}
+	b.ledger.record(r, -1)
+	r.Verdict = rowVerdict(it)
 	b.ledger.record(r, 1)
 	b.amends = append(b.amends, r)
 }

@@ -52,6 +52,7 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 		return nil, s.failed("", err)
 	}
 	from := make([]semel.Offset, len(as))
+	ours := make([]*scope, 0, len(as))
 	for i, f := range fences {
 		if err := s.bounds(as[i], f); err != nil {
 			from[i] = broker.Stopped()
@@ -62,13 +63,23 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 		if err := s.suspect(ctx, sc, as[i], f); err != nil {
 			return nil, err
 		}
-		s.mu.Lock()
-		s.owned[sc.Scope] = sc
-		s.mu.Unlock()
 		from[i] = f.Next
+		ours = append(ours, sc)
+	}
+	s.own(ours)
+	return from, nil
+}
+
+// own begins assignments, all or none of those that were asked for at once.
+func (s *scopes[Tx]) own(scs []*scope) {
+	s.mu.Lock()
+	for _, sc := range scs {
+		s.owned[sc.Scope] = sc
+	}
+	s.mu.Unlock()
+	for _, sc := range scs {
 		s.report(sc.Scope, "assigned", nil)
 	}
-	return from, nil
 }
 
 // starts says where a scope without a row would begin.

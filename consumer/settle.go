@@ -21,7 +21,7 @@ type settlement struct {
 // pass ends items: their scopes may be left, and the source is told. It copies
 // what it needs; the items may be reused.
 func (c *Consumer[Tx]) pass(items []item) {
-	s := settlement{list: make([]broker.Settlement, 0, len(items)), n: len(items)}
+	s := settlement{list: c.lists.get(len(items)), n: len(items)}
 	for i := range items {
 		it := &items[i]
 		s.bytes += it.bytes
@@ -53,15 +53,22 @@ func (c *Consumer[Tx]) settlementOf(it *item) broker.Settlement {
 func (c *Consumer[Tx]) settler() {
 	var out []broker.Settled
 	for s := range c.out {
-		if s.decided {
-			fault.Hit(fault.Settling)
-		}
-		if len(s.list) > 0 {
-			out = append(out[:0], make([]broker.Settled, len(s.list))...)
-			c.tell(s.list, out)
-		}
-		c.gate.free(s.n, s.bytes)
+		out = c.settle(s, out)
 	}
+}
+
+// settle tells the source of one batch; out is scratch space.
+func (c *Consumer[Tx]) settle(s settlement, out []broker.Settled) []broker.Settled {
+	if s.decided {
+		fault.Hit(fault.Settling)
+	}
+	if len(s.list) > 0 {
+		out = append(out[:0], make([]broker.Settled, len(s.list))...)
+		c.tell(s.list, out)
+	}
+	c.lists.put(s.list)
+	c.gate.free(s.n, s.bytes)
+	return out
 }
 
 func (c *Consumer[Tx]) tell(list []broker.Settlement, out []broker.Settled) {

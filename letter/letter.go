@@ -146,6 +146,14 @@ func Ref(consumer, id string, f store.Fingerprint, origin string) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:10]))
 }
 
+// Reasons of letters whose message is at fault in its form: it did not decode,
+// or the handler said so; and the source could make nothing of it, so that what
+// there is may be a part of it.
+const (
+	Invalid   = "invalid"
+	Malformed = "malformed"
+)
+
 // MaxErrorBytes bounds the stored error chain and the stored stack, each.
 const MaxErrorBytes = 4096
 
@@ -174,3 +182,9 @@ func Clip(s string) string {
 // letters without id have none, and that of a conflict belongs to the message
 // it contests.
 func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
+
+// Unread reports whether the letter's message could never be read: it has to be
+// decoded before it can be tried.
+func Unread(l *store.Letter) bool {
+	return l.Attempts == 0 && (l.Reason == Invalid || l.Reason == Malformed)
+}

@@ -1,0 +1,135 @@
+package consumer
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/semel-dev/semel/fault"
+)
+
+// The model runs the pipeline's own code, without its goroutines, over a store
+// in memory and a source whose every move is drawn from a seed: redeliveries,
+// crashes at every point and every operation of the store, lost commits,
+// revoked scopes, workers that come back from the dead, people who decide about
+// letters. When everything is healed and drained, every message has to be in
+// exactly one place.
+
+var (
+	seed      = flag.Uint64("seed", 0, "run this one schedule of the model and print its steps")
+	schedules = flag.Int("schedules", 0, "how many schedules of the model to run; default 8,000, or SEMEL_MODEL_SCHEDULES")
+)
+
+func count(t *testing.T) uint64 {
+	n := *schedules
+	if s := os.Getenv("SEMEL_MODEL_SCHEDULES"); s != "" && n == 0 {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch {
+	case n > 0:
+		return uint64(n)
+	case testing.Short():
+		return 1000
+	}
+	return 8000
+}
+
+func TestModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if *seed > 0 {
+			if bad := schedule(*seed, nil, coverage{}, true); len(bad) > 0 {
+				t.Fatalf("seed %d:\n%s", *seed, strings.Join(bad, "\n"))
+			}
+			return
+		}
+		seen := coverage{}
+		failed := 0
+		for s := uint64(1); s <= count(t); s++ {
+			bad := schedule(s, nil, seen, false)
+			if len(bad) == 0 {
+				continue
+			}
+			t.Errorf("seed %d: %s\nreplay: go test ./consumer -run TestModel -seed=%d", s, strings.Join(bad, "\n  "), s)
+			if failed++; failed == 5 {
+				t.FailNow()
+			}
+		}
+		seen.complete(t)
+	})
+}
+
+// coverage counts what happened in the run, by name.
+type coverage map[string]int
+
+// steps that every run has to take, besides those that are drawn.
+var landmarks = []string{
+	"crash", "crash in an operation", "commit unknown, committed", "commit unknown, rolled back", "store down",
+	"error contention", "error infrastructure", "error transient", "error fault",
+	"settlement lost", "settlement stale", "interleaved", "taken over crashed", "taken over orphaned",
+	"lost in a transaction", "revoked in a transaction", "stopped at once", "key full",
+	"letter replayed", "letter discarded", "returned as it was", "returned revised",
+	"plan transient", "plan permanent", "plan invalid", "plan panic", "plan stale", "plan duplicate",
+	"plan superseded", "plan later", "plan killer", "plan contention",
+}
+
+func (c coverage) complete(t *testing.T) {
+	t.Helper()
+	want := slices.Clone(landmarks)
+	for _, p := range fault.All() {
+		want = append(want, string(p))
+	}
+	for _, s := range moves() {
+		want = append(want, s.name)
+	}
+	for _, name := range want {
+		if c[name] == 0 {
+			t.Errorf("never happened: %s", name)
+		}
+	}
+	if testing.Verbose() {
+		for _, name := range slices.Sorted(maps.Keys(c)) {
+			t.Logf("%8d %s", c[name], name)
+		}
+	}
+}
+
+// TestModelFindsBrokenPipelines makes sure that green means something: each of
+// these mistakes has to be found, by the right check.
+func TestModelFindsBrokenPipelines(t *testing.T) {
+	const bound = 3000
+	for name, v := range broken {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for s := uint64(1); s <= bound; s++ {
+					bad := schedule(s, v.make, coverage{}, false)
+					if slices.ContainsFunc(bad, func(b string) bool { return strings.Contains(b, v.finds) }) {
+						t.Logf("seed %d: %s", s, strings.Join(bad, "; "))
+						return
+					}
+				}
+				t.Errorf("%d schedules do not find it", bound)
+			})
+		})
+	}
+}
+
+// schedule runs one schedule and returns what it found wrong.
+func schedule(seed uint64, sabotage func(*world), seen coverage, verbose bool) []string {
+	w := newWorld(seed, sabotage, seen)
+	if w.verbose = verbose; verbose {
+		w.trace = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	}
+	w.say("%+v, %d partitions, deferred %v, %d slots", w.cfg, len(w.src.parts), w.deferred, w.slots)
+	defer fault.Arm(w.hit)()
+	w.run()
+	return w.bad
+}
