@@ -33,8 +33,8 @@ type Store = sqlstore.Store
 // form, whose parameters are kept. A database in memory is refused: each
 // connection would have its own.
 //
-// Close closes the database. The first error that is not about pathOrURL is of
-// class Infrastructure if the file can not be used.
+// foreign_keys is on: a schema that declares them means them. Close closes the
+// database.
 func Open(ctx context.Context, pathOrURL string, c Config) (*Store, error) {
 	dsn, err := dataSource(pathOrURL)
 	if err != nil {

@@ -114,6 +114,8 @@ func dueHeads[Tx any](s *suite[Tx]) {
 		numberedLetter("d", 1, store.StateRetry), // a head that is due
 		numberedLetter("d", 2, store.StateRetry),
 		numberedLetter("e", 0, store.StateRetry), // not in order
+		numberedLetter("f", 1, store.StateDiscarded),
+		numberedLetter("f", 2, store.StateRetry), // the head, since the first is closed
 		numberedLetter("b", 0, store.StateRetry), // not in order, whatever its key holds
 	}
 	for i := range ps {
@@ -126,7 +128,7 @@ func dueHeads[Tx any](s *suite[Tx]) {
 	}
 	have, next := s.due(100, plenty)
 	slices.Sort(have)
-	equal(s, "due", have, []string{"a2", "b0", "d1", "e0"})
+	equal(s, "due", have, []string{"a2", "b0", "d1", "e0", "f2"})
 	if next <= 59*time.Minute || next > time.Hour {
 		s.Errorf("next is %v, want an hour", next)
 	}

@@ -86,8 +86,10 @@ func versionReplace[Tx any](s *suite[Tx]) {
 	if vs := s.versions(consumer, "a"); len(vs) != 1 || vs[0].ID != "1" {
 		s.Errorf("after a rollback the version is %+v", vs)
 	}
-	s.setVersions(next)
-	equal(s, "the version after it was replaced", s.versions(consumer, "a"), []store.Versioned{next})
+	for _, v := range []store.Versioned{next, {Key: "a", ID: "3", Version: semel.Version{N: 2}}, next} {
+		s.setVersions(v)
+		equal(s, "the version after it was replaced", s.versions(consumer, "a"), []store.Versioned{v})
+	}
 }
 
 // versionConflict has two processes raise one key's version; both read before
