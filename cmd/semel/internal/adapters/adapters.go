@@ -26,11 +26,13 @@ type source struct {
 	horizonless bool
 	open        func(ctx context.Context, f *config.File, r Report) (broker.Receiver, error)
 	look        func(f *config.File) Bystander
+	// scratch opens an empty source of the same kind, elsewhere.
+	scratch func(ctx context.Context, f *config.File) (src broker.Receiver, remove func(), err error)
 }
 
 func sources() map[string]source {
 	return map[string]source{
-		"directory": {true, openDirectory, lookAtDirectory},
+		"directory": {true, openDirectory, lookAtDirectory, scratchDirectory},
 	}
 }
 
@@ -38,8 +40,9 @@ func sources() map[string]source {
 type storage struct {
 	dialect sqlstep.Dialect
 	open    func(ctx context.Context, l config.Location) (*Store, error)
-	// check looks at what is there without making anything.
-	check func(ctx context.Context, f *config.File) (notes []string, err error)
+	// check looks at what is there without making anything, and runs with on
+	// the store or on an empty one like it.
+	check func(ctx context.Context, f *config.File, with func(*Store) error) (notes []string, err error)
 	// exists reports whether there is a database to look into.
 	exists func(l config.Location) bool
 	// statements make semel's tables from nothing.
@@ -144,10 +147,22 @@ func Statements(ctx context.Context, l config.Location) ([]string, error) {
 	return stores()[l.Scheme].statements(ctx)
 }
 
-// CheckStore looks at the pipeline's store and at its statements, without
-// changing anything.
-func CheckStore(ctx context.Context, f *config.File) (notes []string, err error) {
-	return stores()[f.Store.Scheme].check(ctx, f)
+// Check looks at the pipeline's store, tries its statements, and makes its
+// consumer; nothing is changed. unfit is what the consumer refuses because it
+// does not fit together, err what is wrong with the store.
+func Check(ctx context.Context, f *config.File, cfg consumer.Config) (notes []string, unfit, err error) {
+	notes, err = stores()[f.Store.Scheme].check(ctx, f, func(st *Store) error {
+		src, remove, err := sources()[f.Source.Scheme].scratch(ctx, f)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		if _, err = st.Pipeline.Consumer(cfg, src, f.Handler); err != nil {
+			unfit = semel.Fault(fmt.Errorf("%s: %w", f.Path, err))
+		}
+		return nil
+	})
+	return notes, unfit, err
 }
 
 // tx is what the handler of pipeline files asks of a transaction.

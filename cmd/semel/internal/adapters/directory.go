@@ -44,6 +44,20 @@ func openDirectory(ctx context.Context, f *config.File, r Report) (broker.Receiv
 	return filebroker.Open(ctx, c)
 }
 
+// scratchDirectory is there to be asked what such a source can do.
+func scratchDirectory(ctx context.Context, f *config.File) (broker.Receiver, func(), error) {
+	c := queueConfig(f)
+	var err error
+	if c.Root, err = os.MkdirTemp("", "semel-"); err != nil {
+		return nil, nil, err
+	}
+	src, err := filebroker.Open(ctx, c)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(c.Root))
+	}
+	return src, func() { _ = errors.Join(src.Close(ctx), os.RemoveAll(c.Root)) }, nil
+}
+
 // Stages of a directory queue.
 const (
 	stageInbox      = "inbox"
@@ -76,7 +90,7 @@ func lookAtDirectory(f *config.File) Bystander {
 // Check finds out what Open would refuse, without making a directory.
 func (d directory) Check(context.Context) (notes []string, err error) {
 	if err := d.cfg.Validate(); err != nil {
-		return nil, err
+		return nil, semel.Fault(err)
 	}
 	if err := d.usable(d.cfg.Root); err != nil {
 		return nil, err

@@ -75,6 +75,9 @@ func lookAtSQLite(path string) (sqliteFile, error) {
 	if err := writable(path); err != nil {
 		return sqliteFile{}, storeError(path, err, "let this user write the file")
 	}
+	if err := sqliteDirectory(path); err != nil {
+		return sqliteFile{}, err
+	}
 	return sqliteFile{there: true, wal: head[writeFormatAt] == walFormat}, nil
 }
 
@@ -112,47 +115,44 @@ func bare(err error) error {
 }
 
 // checkSQLite tries the statements on the database itself, in a transaction
-// that is rolled back, or on a scratch copy of an empty one if there is none.
-func checkSQLite(ctx context.Context, f *config.File) (notes []string, err error) {
+// that is rolled back, or on an empty one if there is none.
+func checkSQLite(ctx context.Context, f *config.File, with func(*Store) error) (notes []string, err error) {
 	file, err := lookAtSQLite(f.Store.Path)
-	if err != nil {
-		return nil, err
-	}
 	switch {
+	case err != nil:
+		return nil, err
 	case !file.there:
 		notes = append(notes, "the database does not exist yet; the first run creates it")
-		err = proveOnScratch(ctx, f)
+		return notes, onScratch(ctx, func(st *Store) error { return errors.Join(proveFresh(ctx, st, f), with(st)) })
 	case !file.wal:
 		notes = append(notes, "the database is not in WAL mode; the first run changes that for good; the statements were not tried on it")
-	default:
-		notes, err = proveOnIt(ctx, f)
+		return notes, onScratch(ctx, with)
 	}
-	return notes, err
-}
-
-func proveOnIt(ctx context.Context, f *config.File) (notes []string, err error) {
 	st, err := openSQLite(ctx, f.Store)
 	if err != nil {
 		return nil, err
 	}
 	defer st.Close()
-	pending, err := st.Schema.Pending(ctx)
+	notes, err = pendingIn(ctx, st)
 	if err != nil {
-		return nil, err
+		return notes, err
 	}
+	return notes, errors.Join(st.Pipeline.Prove(ctx, f.Setup, f.Handler), with(st))
+}
+
+func pendingIn(ctx context.Context, st *Store) (notes []string, err error) {
+	pending, err := st.Schema.Pending(ctx)
 	if len(pending) > 0 {
 		notes = append(notes, fmt.Sprintf("%d statements for semel's own tables are pending; the first run applies them (semel schema print shows them)", len(pending)))
 	}
-	return notes, st.Pipeline.Prove(ctx, f.Setup, f.Handler)
+	return notes, err
 }
 
-func proveOnScratch(ctx context.Context, f *config.File) error {
-	return onScratch(ctx, func(st *Store) error {
-		if err := st.Schema.Migrate(ctx); err != nil {
-			return err
-		}
-		return st.Pipeline.Prove(ctx, f.Setup, f.Handler)
-	})
+func proveFresh(ctx context.Context, st *Store, f *config.File) error {
+	if err := st.Schema.Migrate(ctx); err != nil {
+		return err
+	}
+	return st.Pipeline.Prove(ctx, f.Setup, f.Handler)
 }
 
 // onScratch runs fn on an empty database that is removed afterwards.

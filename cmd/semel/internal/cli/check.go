@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/semel-dev/semel"
+
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 )
@@ -25,16 +27,16 @@ func (a *app) check(f *config.File) error {
 	c := checked{File: f.Path, Name: f.Name, Source: f.Source.String(), Store: f.Store.String(), Notes: []string{}}
 	notes, sourceErr := adapters.Look(f).Check(ctx)
 	c.Notes = append(c.Notes, notes...)
-	notes, storeErr := adapters.CheckStore(ctx, f)
+	notes, unfit, storeErr := adapters.Check(ctx, f, consumerConfig(f, nil, semel.Observer{}))
 	c.Notes = append(c.Notes, notes...)
-	err := errors.Join(sourceErr, storeErr)
+	err := errors.Join(sourceErr, storeErr, unfit)
 	c.OK = err == nil
 	if a.json {
 		if jsonErr := writeJSON(a.out, c); jsonErr != nil {
 			return exit(exitFault, jsonErr)
 		}
 	} else {
-		a.printCheck(f, c, sourceErr, storeErr)
+		a.printCheck(f, c, sourceErr, storeErr, unfit)
 	}
 	if err != nil {
 		return exit(startCode(nil, err), err)
@@ -42,7 +44,7 @@ func (a *app) check(f *config.File) error {
 	return nil
 }
 
-func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr error) {
+func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr, unfit error) {
 	state := func(err error) string {
 		if err != nil {
 			return "NOT usable"
@@ -56,6 +58,7 @@ func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr error) {
 	fmt.Fprintf(t, "messages\t%s\t%s\n", first(f.Files, "whole"), printable(f.Rules.Describe()))
 	if storeErr == nil {
 		fmt.Fprintf(t, "handler\tusable\t%s\n", counted(int64(len(f.Handler.Steps)), "statement"))
+		fmt.Fprintf(t, "together\t%s\tinbox %s, kept %s\n", state(unfit), f.Inbox, span(f.KeepOrDefault()))
 	}
 	t.Flush()
 	for _, n := range c.Notes {

@@ -370,11 +370,14 @@ source    usable  directory:DIR/q
 store     usable  sqlite:DIR/orders.db
 messages  whole   id .id, key .key, version .v
 handler   usable  1 statement
+together  usable  inbox table, kept 2 d 0 h
 `
 	if out != want {
 		t.Errorf("check:\n%s\nwant\n%s", out, want)
 	}
 	b.want(exitDone, "run FILE --check --json", `"ok":true`)
+	b.write("unfit.yaml", strings.ReplaceAll(strings.Replace(pipeline, "arbitrate", "inbox: position\narbitrate", 1), "DIR", b.dir))
+	b.want(exitUsage, "run "+b.dir+"/unfit.yaml --check", "together  NOT usable", "unfit.yaml: source directory: inbox position needs a source with")
 	if err := os.Remove(filepath.Join(b.dir, "q/error")); err != nil {
 		t.Fatal(err)
 	}
