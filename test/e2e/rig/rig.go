@@ -44,6 +44,10 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
+// BuiltVar is an environment variable that names a directory with programs
+// that are built already, for a test that runs itself in another namespace.
+const BuiltVar = "SEMEL_TEST_BUILT"
+
 // Program returns the path of the program built from a package of this
 // repository, such as "cmd/semel".
 func Program(t testing.TB, pkg string) string {
@@ -60,6 +64,9 @@ func program(pkg string) (string, error) {
 	defer built.Unlock()
 	if path := built.paths[pkg]; path != "" {
 		return path, nil
+	}
+	if dir := os.Getenv(BuiltVar); dir != "" {
+		return filepath.Join(dir, filepath.Base(pkg)), nil
 	}
 	root, err := Repository()
 	if err != nil {

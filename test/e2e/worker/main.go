@@ -65,7 +65,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	cfg := filebroker.Config{Root: o.root}
+	cfg := filebroker.Config{Root: o.root, Report: func(name string, err error) { fmt.Fprintf(os.Stderr, "%s: %v\n", name, err) }}
 	if o.lines {
 		cfg.Files = filebroker.Lines
 	}
