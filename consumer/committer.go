@@ -587,6 +587,9 @@ func (w *committer[Tx]) giveUp(items []item, v semel.Verdict) {
 		w.unstart(items)
 		return
 	}
+	if v == semel.Released {
+		w.c.scopes.end(items)
+	}
 	var batch semel.Batch
 	batch.Of[v] = int64(len(items))
 	w.c.book(batch, 0)

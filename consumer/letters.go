@@ -122,6 +122,9 @@ func (w *committer[Tx]) announcement(it *item) store.Move {
 	_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
 	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
 		Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}
+	if it.fate != run {
+		return m
+	}
 	switch l.Note {
 	case aloneNote:
 		w.diedBefore(it)

@@ -16,6 +16,13 @@ type sabotage struct {
 	onSettled func()
 }
 
+// settled is what a broken pipeline does when the source has been told.
+func (s *sabotage) settled() {
+	if s.onSettled != nil {
+		s.onSettled()
+	}
+}
+
 // received is what a broken pipeline does before it works.
 func (s *sabotage) received(w *worker, ds []semel.Delivery) {
 	if s.onReceive != nil {
@@ -156,7 +163,9 @@ func (s *letterAfter) Park(_ context.Context, _ mtx, p []store.Parking, exists [
 
 func (s *letterAfter) write() {
 	ps := s.later
-	s.later = nil
+	if s.later = nil; len(ps) == 0 {
+		return
+	}
 	_, _ = s.plain.InTx(context.Background(), store.Mark{}, func(ctx context.Context, tx mtx) error {
 		_, err := s.plain.Park(ctx, tx, ps, nil)
 		return err

@@ -135,7 +135,16 @@ type truth struct {
 	*world
 	rows    map[string]string
 	letters []store.Letter
+	byRef   map[string]*store.Letter
 	status  store.Status
+}
+
+func (m *world) truth() *truth {
+	t := &truth{world: m, rows: m.mem.Rows(), letters: m.letters(), byRef: map[string]*store.Letter{}}
+	for i := range t.letters {
+		t.byRef[t.letters[i].Ref] = &t.letters[i]
+	}
+	return t
 }
 
 func (m *world) check() {
@@ -147,7 +156,8 @@ func (m *world) check() {
 		if err != nil {
 			m.violated("status: %v", err)
 		}
-		t := &truth{m, m.mem.Rows(), m.letters(), s}
+		t := m.truth()
+		t.status = s
 		t.effects()
 		t.each()
 		t.open()
@@ -269,34 +279,22 @@ func (t *truth) older(c *content) bool {
 		tr.Version.Version.N == c.Version.N && tr.Version.Version.Tie >= c.Version.Tie)
 }
 
-func (m *world) own(e *entry) *store.Letter {
-	ref := e.ref()
-	return m.letter(func(l *store.Letter) bool { return l.Ref == ref })
-}
+func (t *truth) own(e *entry) *store.Letter { return t.byRef[e.ref()] }
 
 // of is the letter that stands for an id.
-func (m *world) of(id string) *store.Letter {
-	return m.letter(func(l *store.Letter) bool { return l.Message.ID == id && !l.Conflict })
-}
-
-func (m *world) letter(is func(*store.Letter) bool) *store.Letter {
-	ls := m.letters()
-	if i := slices.IndexFunc(ls, func(l store.Letter) bool { return is(&l) }); i >= 0 {
-		return &ls[i]
+func (t *truth) of(id string) *store.Letter {
+	if i := slices.IndexFunc(t.letters, func(l store.Letter) bool { return l.Message.ID == id && !l.Conflict }); i >= 0 {
+		return &t.letters[i]
 	}
 	return nil
 }
 
 // unsafe says why a delivery must not be acked yet.
-func (m *world) unsafe(e *entry) (why string) {
-	m.peek(func() {
-		if e.part != nil && m.fence(e.part).Next.Compare(e.pos.Offset) <= 0 {
-			why = "its position is not committed"
-			return
-		}
-		why = m.missing(e)
-	})
-	return why
+func (t *truth) unsafe(e *entry) (why string) {
+	if e.part != nil && t.fence(e.part).Next.Compare(e.pos.Offset) <= 0 {
+		return "its position is not committed"
+	}
+	return t.missing(e)
 }
 
 func (m *world) fence(p *partition) store.Fence {
@@ -310,18 +308,17 @@ func (m *world) fence(p *partition) store.Fence {
 }
 
 // missing says why a message is not decided; empty: it is.
-func (m *world) missing(e *entry) string {
-	t := truth{world: m, rows: m.mem.Rows()}
+func (t *truth) missing(e *entry) string {
 	switch {
-	case t.effect(e.content) > 0 || m.own(e) != nil:
+	case t.effect(e.content) > 0 || t.own(e) != nil:
 		return ""
-	case slices.ContainsFunc(m.letters(), func(l store.Letter) bool {
-		return (l.Ref == e.back || l.Message.ID == e.ID) && (m.proposed(&l, e) || e.ID == "")
+	case slices.ContainsFunc(t.letters, func(l store.Letter) bool {
+		return (l.Ref == e.back || l.Message.ID == e.ID) && (t.proposed(&l, e) || e.ID == "")
 	}):
 		return ""
 	case e.ID == "":
 		return "it has no letter"
-	case m.cfg.Inbox == inbox.Table:
+	case t.cfg.Inbox == inbox.Table:
 		return t.missingRecord(e)
 	}
 	if e.filter || e.plan == "duplicate" || e.plan == "superseded" || t.older(e.content) {

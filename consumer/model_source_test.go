@@ -100,6 +100,11 @@ func (s *source) ownedBy(w *worker) (out []*partition) {
 	return out
 }
 
+// has reports whether there is something to be handed over to a worker.
+func (s *source) has(w *worker) bool {
+	return len(s.ready) > 0 || slices.ContainsFunc(s.ownedBy(w), func(p *partition) bool { return p.cursor < len(p.log) })
+}
+
 // deliver hands over up to n messages.
 func (s *source) deliver(w *worker, n int) (ds []semel.Delivery) {
 	if len(s.parts) == 0 {
@@ -237,13 +242,16 @@ func (c *conn) Capabilities() broker.Capabilities {
 }
 
 func (c *conn) Settle(_ context.Context, ss []broker.Settlement, out []broker.Settled) error {
-	for i := range ss {
-		out[i] = c.s.settle(&ss[i])
-	}
+	c.s.peek(func() {
+		t := c.s.truth()
+		for i := range ss {
+			out[i] = c.s.settle(t, &ss[i])
+		}
+	})
 	return nil
 }
 
-func (s *source) settle(st *broker.Settlement) broker.Settled {
+func (s *source) settle(t *truth, st *broker.Settlement) broker.Settled {
 	c := s.claims[st.Lease.Tag]
 	if s.verbose && c != nil {
 		s.say("settle %s: verb %d, stale %v", c.e, st.Verb, c.stale)
@@ -254,7 +262,7 @@ func (s *source) settle(st *broker.Settlement) broker.Settled {
 	}
 	decides := st.Verb == broker.Ack || st.Verb == broker.Reject
 	if decides {
-		if why := s.unsafe(c.e); why != "" {
+		if why := t.unsafe(c.e); why != "" {
 			s.violated("acked before it was safe: %s: %s", c.e, why)
 		}
 	}

@@ -19,30 +19,30 @@ import (
 // may happen between two transactions of somebody else.
 func moves() []move {
 	return []move{
-		{"publish", 10, true, (*world).publishOne},
-		{"deliver", 30, true, (*world).deliverSome},
-		{"process", 30, true, (*world).processSome},
-		{"settle", 15, true, (*world).settleSome},
-		{"letters", 10, true, (*world).runLetters},
-		{"assign", 15, true, (*world).assignSome},
+		{"publish", 8, true, (*world).publishOne},
+		{"deliver", 40, true, (*world).deliverSome},
+		{"process", 40, true, (*world).processSome},
+		{"settle", 20, true, (*world).settleSome},
+		{"letters", 15, true, (*world).runLetters},
+		{"assign", 20, true, (*world).assignSome},
 		{"revoke", 4, true, (*world).revokeOne},
 		{"lose", 4, true, (*world).loseOne},
 		{"zombie", 3, true, (*world).makeZombie},
 		{"zombie told", 3, true, (*world).tellZombie},
 		{"rewind", 3, true, (*world).rewind},
-		{"deliver again", 3, true, (*world).deliverAgain},
-		{"person replays", 4, true, func(m *world) bool { return m.decide(m.replay) }},
+		{"deliver again", 4, true, (*world).deliverAgain},
+		{"person replays", 5, true, func(m *world) bool { return m.decide(m.replay) }},
 		{"person discards", 2, true, func(m *world) bool { return m.decide(m.discard) }},
-		{"person returns", 4, true, func(m *world) bool { return m.decide(m.giveBack) }},
-		{"lose a settlement", 3, true, func(m *world) bool { m.src.lose++; return true }},
-		{"crash ahead", 6, true, func(m *world) bool { m.crashIn = 1 + m.rnd.IntN(12); return true }},
-		{"crash in an operation ahead", 6, true, func(m *world) bool { m.crashOpIn = 1 + m.rnd.IntN(30); return true }},
-		{"error ahead", 8, true, (*world).errorAhead},
-		{"unknown commit ahead", 4, true, (*world).loseCommit},
-		{"start", 6, false, (*world).startOne},
+		{"person returns", 5, true, func(m *world) bool { return m.decide(m.giveBack) }},
+		{"lose a settlement", 2, true, func(m *world) bool { m.src.lose++; return true }},
+		{"crash ahead", 4, true, func(m *world) bool { m.crashIn = 1 + m.rnd.IntN(12); return true }},
+		{"crash in an operation ahead", 4, true, func(m *world) bool { m.crashOpIn = 1 + m.rnd.IntN(30); return true }},
+		{"error ahead", 6, true, (*world).errorAhead},
+		{"unknown commit ahead", 3, true, (*world).loseCommit},
+		{"start", 8, false, (*world).startOne},
 		{"stop", 2, false, (*world).stopOne},
-		{"sleep", 10, false, (*world).sleep},
-		{"break", 3, false, (*world).breakStore},
+		{"sleep", 8, false, (*world).sleep},
+		{"break", 2, false, (*world).breakStore},
 	}
 }
 
@@ -55,7 +55,7 @@ const maxWorkers = 3
 func (m *world) startOne() bool { return len(m.alive()) < maxWorkers && m.start() }
 
 func (m *world) stopOne() bool {
-	w := m.someone()
+	w := m.someone((*worker).idle)
 	if w == nil {
 		return false
 	}
@@ -66,9 +66,9 @@ func (m *world) stopOne() bool {
 	return w.leave(hard)
 }
 
-// someone is a process that lives.
-func (m *world) someone() *worker {
-	ws := m.alive()
+// someone is a process that lives and is fit for something.
+func (m *world) someone(fit func(*worker) bool) *worker {
+	ws := slices.DeleteFunc(m.alive(), func(w *worker) bool { return !fit(w) })
 	if len(ws) == 0 {
 		return nil
 	}
@@ -85,28 +85,34 @@ func (m *world) publishOne() bool {
 }
 
 func (m *world) deliverSome() bool {
-	w := m.someone()
-	return w != nil && !w.zombie && w.queued() < 8 && w.receive(1+m.rnd.IntN(8))
+	w := m.someone(func(w *worker) bool {
+		return !w.zombie && !w.receiving && !w.ending && w.queued() < 4 && m.src.has(w)
+	})
+	return w != nil && w.receive(1+m.rnd.IntN(5))
 }
 
 func (m *world) processSome() bool {
-	w := m.someone()
+	w := m.someone(func(w *worker) bool { return w.queued() > 0 })
 	return w != nil && w.process(m.rnd.IntN(len(w.slots)))
 }
 
 func (m *world) settleSome() bool {
-	w := m.someone()
+	w := m.someone(func(w *worker) bool { return len(w.c.out) > 0 })
 	return w != nil && w.report(1+m.rnd.IntN(6))
 }
 
 func (m *world) runLetters() bool {
-	w := m.someone()
+	if m.nextDue() != 0 && m.chance(80) {
+		return false
+	}
+	w := m.someone((*worker).idle)
 	return w != nil && w.takeLetters()
 }
 
 func (m *world) assignSome() bool {
-	ps, w := m.src.unowned(), m.someone()
-	if len(ps) == 0 || w == nil || w.zombie || w.receiving {
+	ps := m.src.unowned()
+	w := m.someone(func(w *worker) bool { return !w.zombie && !w.receiving && !w.ending })
+	if len(ps) == 0 || w == nil {
 		return false
 	}
 	m.rnd.Shuffle(len(ps), func(i, j int) { ps[i], ps[j] = ps[j], ps[i] })
@@ -142,8 +148,8 @@ func (m *world) loseOne() bool {
 
 // makeZombie has the source take a process for dead that is not.
 func (m *world) makeZombie() bool {
-	w := m.someone()
-	if w == nil || w.zombie {
+	w := m.someone(func(w *worker) bool { return !w.zombie })
+	if w == nil {
 		return false
 	}
 	w.zombie = true

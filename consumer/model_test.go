@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 // exactly one place.
 
 var (
+	variant   = flag.String("broken", "", "with -seed: make this mistake")
 	seed      = flag.Uint64("seed", 0, "run this one schedule of the model and print its steps")
 	schedules = flag.Int("schedules", 0, "how many schedules of the model to run; default 8,000, or SEMEL_MODEL_SCHEDULES")
 )
@@ -44,9 +46,10 @@ func count(t *testing.T) uint64 {
 }
 
 func TestModel(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	synctest.Test(t, func(t *testing.T) {
 		if *seed > 0 {
-			if bad := schedule(*seed, nil, coverage{}, true); len(bad) > 0 {
+			if bad := schedule(*seed, broken[*variant].make, coverage{}, true); len(bad) > 0 {
 				t.Fatalf("seed %d:\n%s", *seed, strings.Join(bad, "\n"))
 			}
 			return
@@ -74,7 +77,7 @@ type coverage map[string]int
 var landmarks = []string{
 	"crash", "crash in an operation", "commit unknown, committed", "commit unknown, rolled back", "store down",
 	"error contention", "error infrastructure", "error transient", "error fault",
-	"settlement lost", "settlement stale", "interleaved", "taken over crashed", "taken over orphaned",
+	"settlement lost", "settlement stale", "interrupted", "taken over crashed", "taken over orphaned",
 	"lost in a transaction", "revoked in a transaction", "stopped at once", "key full",
 	"letter replayed", "letter discarded", "returned as it was", "returned revised",
 	"plan transient", "plan permanent", "plan invalid", "plan panic", "plan stale", "plan duplicate",

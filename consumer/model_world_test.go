@@ -74,7 +74,8 @@ type worker struct {
 	scratch   []broker.Settled
 	receiving bool
 	settling  bool
-	ending    bool // a committer gave up
+	ending    bool   // it stops
+	gaveUp    []bool // by committer
 }
 
 func newWorld(seed uint64, broken func(*world), seen coverage) *world {
@@ -115,7 +116,10 @@ func (m *world) draw() {
 			m.cfg.Inbox = inbox.Position
 		}
 		if r.IntN(2) == 0 {
-			m.cfg.Order, m.cfg.DeadHolds, m.cfg.MaxHeld = OrderKey, r.IntN(2) == 0, int64(2+r.IntN(10))
+			m.cfg.Order, m.cfg.DeadHolds = OrderKey, r.IntN(2) == 0
+			if r.IntN(4) == 0 {
+				m.cfg.MaxHeld = int64(2 + r.IntN(4))
+			}
 		}
 	}
 	m.slots = 1 + r.IntN(2)
@@ -146,6 +150,11 @@ func (m *world) violated(format string, args ...any) {
 // run takes random steps, then heals everything, drains, and checks.
 func (m *world) run() {
 	m.start()
+	m.start()
+	for range m.rnd.IntN(len(m.unsent)) {
+		m.publishOne()
+	}
+	m.assignSome()
 	for range 15 + m.rnd.IntN(50) {
 		m.tick()
 		m.step(m.moves)
@@ -157,6 +166,9 @@ func (m *world) run() {
 	}
 	m.heal()
 	m.check()
+	for _, r := range m.pending {
+		r.cancel()
+	}
 	for _, w := range m.workers {
 		w.stop()
 		w.kill()
@@ -176,8 +188,9 @@ func (m *world) finishWorkers() {
 // tick goes on to the next whole second: what the pipeline adds by chance to
 // its pauses is smaller than that, so a schedule repeats exactly.
 func (m *world) tick() {
-	now := time.Now()
-	time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
+	if past := time.Now().Nanosecond(); past > 0 {
+		time.Sleep(time.Second - time.Duration(past))
+	}
 }
 
 type move struct {
@@ -194,14 +207,13 @@ func (m *world) step(of []move) {
 	for _, s := range of {
 		total += s.weight
 	}
-	for range 5 {
+	for range 10 {
 		n := m.rnd.IntN(total)
 		for _, s := range of {
 			if n -= s.weight; n >= 0 {
 				continue
 			}
-			m.say("- %s", s.name)
-			if s.do(m) {
+			if m.say("- %s", s.name); s.do(m) {
 				m.seen[s.name]++
 				return
 			}
@@ -421,7 +433,7 @@ func (m *world) start() bool {
 	for i := range m.slots {
 		w.slots = append(w.slots, newCommitter(c, i, hard))
 		w.queues = append(w.queues, make(chan []item, 64))
-		w.items = append(w.items, nil)
+		w.items, w.gaveUp = append(w.items, nil), append(w.gaveUp, false)
 	}
 	m.workers = append(m.workers, w)
 	m.say("%s starts", cfg.Worker)
@@ -482,7 +494,7 @@ func (w *worker) process(slot int) bool {
 		w.items[slot] = k.collect(w.items[slot][:0], <-w.queues[slot], w.queues[slot])
 		err = k.process(w.items[slot])
 	})
-	w.failed(err)
+	w.failed(err, slot)
 	return true
 }
 
@@ -494,13 +506,14 @@ func (w *worker) takeLetters() bool {
 	}
 	var err error
 	w.act(k, func() { _, err = k.letters() })
-	w.failed(err)
+	w.failed(err, 0)
 	return true
 }
 
 // failed ends a worker whose committer gave up.
-func (w *worker) failed(err error) {
+func (w *worker) failed(err error, slot int) {
 	if err != nil && !w.dead {
+		w.gaveUp[slot] = true
 		w.say("%s stops: %v", w.c.cfg.Worker, err)
 		w.stop()
 		w.ending = true
@@ -519,6 +532,7 @@ func (w *worker) report(n int) bool {
 	for ; n > 0 && len(w.c.out) > 0 && !w.dead; n-- {
 		done = true
 		w.act(nil, func() { w.scratch = w.c.settle(<-w.c.out, w.scratch) })
+		w.hooks.settled()
 	}
 	return done
 }
@@ -537,16 +551,8 @@ func (w *worker) leave(hard bool) bool {
 	if hard {
 		w.kill()
 	}
-	for slot, k := range w.slots {
-		for len(w.queues[slot]) > 0 && !w.dead {
-			w.act(k, func() {
-				w.items[slot] = k.collect(w.items[slot][:0], <-w.queues[slot], w.queues[slot])
-				if k.process(w.items[slot]) != nil {
-					close(w.queues[slot])
-					k.drop(w.queues[slot])
-				}
-			})
-		}
+	for slot := range w.slots {
+		w.finish(slot)
 	}
 	w.report(1 << 20)
 	w.act(nil, func() { _ = w.c.retire(context.Background()) })
@@ -558,6 +564,21 @@ func (w *worker) leave(hard bool) bool {
 	w.src.gone(w, semel.Fresh)
 	w.balanced()
 	return true
+}
+
+// finish is the end of a committer's loop.
+func (w *worker) finish(slot int) {
+	k, q := w.slots[slot], w.queues[slot]
+	for len(q) > 0 && !w.dead {
+		w.act(k, func() {
+			if w.gaveUp[slot] {
+				k.giveUp(<-q, semel.Released)
+				return
+			}
+			w.items[slot] = k.collect(w.items[slot][:0], <-q, q)
+			w.gaveUp[slot] = k.process(w.items[slot]) != nil
+		})
+	}
 }
 
 // balanced checks the account of a process that ended without a crash.

@@ -281,6 +281,18 @@ func (s *scopes[Tx]) leave(items []item) {
 	}
 }
 
+// end sees to it that nothing is decided any more of the scopes of items that
+// are given up: what comes after them would leave a gap.
+func (s *scopes[Tx]) end(items []item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range items {
+		if sc := items[i].scope; sc != nil {
+			sc.leaving = true
+		}
+	}
+}
+
 // usable reports whether the item may still be committed; leaving scopes may
 // finish what is in a transaction, but begin nothing.
 func (s *scopes[Tx]) usable(sc *scope) bool {
