@@ -48,7 +48,12 @@ func TestDeliveriesAreComplete(t *testing.T) {
 // TestNoMailAddresses: none that belongs to somebody is shipped.
 func TestNoMailAddresses(t *testing.T) {
 	address := regexp.MustCompile(`[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}`)
+	seen := map[string]bool{}
 	for _, d := range deliveries(t) {
+		if seen[string(d.Body)] {
+			continue
+		}
+		seen[string(d.Body)] = true
 		for _, found := range address.FindAllString(string(d.Body), -1) {
 			if !strings.HasPrefix(found, "git@") && !strings.HasSuffix(found, "@example.com") {
 				t.Errorf("%s has an address", d.ID)
