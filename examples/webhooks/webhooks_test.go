@@ -186,10 +186,11 @@ func TestSeedDecides(t *testing.T) {
 		}
 		return b.String()
 	}
-	if ids(1) != ids(1) {
+	one := ids(1)
+	if one != ids(1) {
 		t.Error("the same seed made another order")
 	}
-	if ids(1) == ids(2) {
+	if one == ids(2) {
 		t.Error("another seed made the same order")
 	}
 }
