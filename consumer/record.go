@@ -63,7 +63,19 @@ func (b *batch[Tx]) queue(ctx context.Context) error {
 		}
 		b.parks, b.parked = append(b.parks, it.parking(&b.c.cfg, it.state)), append(b.parked, i)
 	}
+	b.alike()
 	return nil
+}
+
+// alike settles the repeats of a message that dies in this batch like a later
+// repeat: they go where it goes.
+func (b *batch[Tx]) alike() {
+	for _, a := range b.again {
+		it, first := &b.items[a.item], &b.items[b.owner[a.record]]
+		if it.verdict == semel.Duplicate && first.reject {
+			it.reject, it.ref = true, first.ref
+		}
+	}
 }
 
 // number gives the item the next place behind its key.
