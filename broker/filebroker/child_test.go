@@ -101,12 +101,12 @@ func (p plan) arm() {
 // work drains the queue: bodies with "bad" are rejected, the rest is acked.
 func (p plan) work(q Queue) error {
 	in := bufio.NewReader(os.Stdin)
-	budget := broker.Budget{Messages: 3, Bytes: 1 << 20}
+	budget, patience := broker.Budget{Messages: 3, Bytes: 1 << 20}, 20*time.Millisecond
 	if p.GiveBack {
-		budget.Messages = 100
+		budget.Messages, patience = 100, time.Minute
 	}
 	for {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		ds, err := q.Receive(ctx, budget)
 		cancel()
 		switch {

@@ -38,27 +38,35 @@ func (c *core) count(ctx context.Context) (d broker.Depth, err error) {
 	if err != nil {
 		return d, err
 	}
-	d.Claimed, err = countFiles(ctx, c.dirs.processing, 2)
+	d.Claimed, err = countClaimed(ctx, c.dirs.processing, 2)
 	return d, err
 }
 
-// countFiles counts the files that are depth directories below dir.
-func countFiles(ctx context.Context, dir string, depth int) (n int64, err error) {
+// countClaimed counts the files in claims, which are depth directories below
+// dir. A claim without a file that is not empty counts as one: a marker was
+// taken and its file not yet, or a sidecar has to follow its file.
+func countClaimed(ctx context.Context, dir string, depth int) (n int64, err error) {
 	var below []string
+	hidden := false
 	err = eachEntry(ctx, dir, func(e fs.DirEntry) {
 		switch {
 		case depth > 0 && e.IsDir():
 			below = append(below, filepath.Join(dir, e.Name()))
-		case depth == 0 && e.Name()[0] != '.':
+		case depth == 0 && e.Name()[0] == '.':
+			hidden = true
+		case depth == 0:
 			n++
 		}
 	})
+	if n == 0 && hidden {
+		n = 1
+	}
 	for _, sub := range below {
 		if err != nil {
 			break
 		}
 		var in int64
-		in, err = countFiles(ctx, sub, depth-1)
+		in, err = countClaimed(ctx, sub, depth-1)
 		n += in
 	}
 	return n, err

@@ -279,6 +279,31 @@ func TestMarkerWithoutItsFile(t *testing.T) {
 	d.want("inbox", "a.ok")
 }
 
+// TestDepthCountsWhatIsUnderWay: a file whose marker was taken is not empty
+// space, neither is a sidecar that has to follow its file.
+func TestDepthCountsWhatIsUnderWay(t *testing.T) {
+	d := newDir(t)
+	q := d.open(Config{Complete: Marked})
+	for _, name := range []string{markerPrefix + "a", intentPrefix + "a", linePrefix + "4"} {
+		dir := d.at("processing", "ghost", "1")
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		d.write(d.at("processing", "ghost", lockName), "")
+		d.put("a", "x") // without a marker
+		d.write(dir+"/"+name, "")
+		if depth, err := q.Depth(t.Context()); err != nil || depth != (broker.Depth{Claimed: 1}) {
+			t.Errorf("%s: depth %+v, %v; want one claimed", name, depth, err)
+		}
+		if err := os.RemoveAll(d.at("processing", "ghost")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if depth, err := q.Depth(t.Context()); err != nil || !depth.Empty() {
+		t.Errorf("depth %+v, %v; want empty", depth, err)
+	}
+}
+
 // TestSettledRule walks through time without waiting for it.
 func TestSettledRule(t *testing.T) {
 	cfg := Config{Complete: Settled}.withDefaults() // 3 scans, 5 s, 250 ms between them

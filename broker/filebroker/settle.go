@@ -126,6 +126,9 @@ func (c *core) reportOnce(f *file, err error) {
 func (c *core) gone(f *file) {
 	if exists(f.claim.dir) {
 		c.cfg.Report(f.name, ErrGone)
+		for _, ours := range []string{returnName(f.name), intentName(f.name)} {
+			os.Remove(filepath.Join(f.claim.dir, ours))
+		}
 		c.dropClaim(f.claim)
 		return
 	}
