@@ -199,7 +199,7 @@ func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) err
 			l.Fingerprint = r.Fingerprint
 		}
 	}
-	same := b.c.same(it.fingerprint(), l.Fingerprint)
+	same := l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
 	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number, By: "source", Note: "returned through the source"}
 	switch reaction := letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised); {
 	case reaction == letter.Contest || !l.State.Open(): // decided meanwhile

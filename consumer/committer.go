@@ -24,8 +24,10 @@ type committer[Tx any] struct {
 	slot int
 	mark int64
 	// size is the largest batch it takes at present. It falls where something
-	// failed and doubles with every clean commit.
+	// failed and doubles with every clean commit of so many; redo: the next
+	// commit is not one of those.
 	size int
+	redo bool
 	// hard ends handlers; see Consumer.Run.
 	hard context.Context
 	// look is the shortest delay of a letter written since letters were
@@ -195,12 +197,18 @@ func (w *committer[Tx]) arrange(items []item) []item {
 		return 1
 	}
 	scoped := items[0].scope != nil
-	slices.SortStableFunc(items, func(x, y item) int {
-		if r := rank(&x) - rank(&y); r != 0 || scoped {
+	order := func(x, y *item) int {
+		if r := rank(x) - rank(y); r != 0 || scoped {
 			return r
 		}
 		return cmp.Compare(x.d.Key, y.d.Key)
-	})
+	}
+	for i := 1; i < len(items); i++ { // mostly in order, and items are large to move
+		if order(&items[i-1], &items[i]) > 0 {
+			slices.SortStableFunc(items, func(x, y item) int { return order(&x, &y) })
+			break
+		}
+	}
 	return items
 }
 
@@ -275,13 +283,19 @@ func (w *committer[Tx]) resolve(m store.Mark, cause error) (store.Outcome, error
 	}
 }
 
-// errRolledBack marks a commit that turned out not to have happened: the same
-// batch is simply redone.
+// errRolledBack marks a commit that turned out not to have happened. What made
+// it fail says what follows, as for every other failure of the store.
 var errRolledBack = errors.New("the transaction was rolled back")
 
 // grow lets the batch double, as far as the store's locks may be held.
 func (w *committer[Tx]) grow(n int, took time.Duration) {
-	w.size = min(max(16, 2*w.size), w.c.cfg.MaxBatch)
+	switch {
+	case w.redo:
+		w.size = min(max(16, w.size), w.c.cfg.MaxBatch)
+	case n >= w.size:
+		w.size = min(max(16, 2*w.size), w.c.cfg.MaxBatch)
+	}
+	w.redo = false
 	if most := w.c.store.Capabilities().MaxHold; most > 0 && took > most {
 		w.size = max(1, min(w.size, int(int64(n)*int64(most)/int64(took))))
 	}
@@ -301,6 +315,9 @@ func (w *committer[Tx]) committed(items []item, took time.Duration) {
 			stored = stored || it.state != ""
 			if it.verdict == semel.Parked && (w.look < 0 || it.due < w.look) {
 				w.look = it.due
+			}
+			if it.state == store.StateDead && it.attempts == 0 {
+				w.c.observeFailure(it) // nobody has heard of it yet
 			}
 		}
 	}
@@ -404,8 +421,6 @@ func (w *committer[Tx]) after(items []item, err error) error {
 	var full *fullError
 	var opaque opaqueError
 	switch {
-	case errors.Is(err, errRolledBack):
-		return nil
 	case errors.Is(err, store.ErrEnded):
 		return &semel.Error{Stage: "handle", Err: err, Hint: "take COMMIT and ROLLBACK out of the handler; nothing was committed"}
 	case errors.As(err, &lost):
@@ -435,12 +450,12 @@ func (w *committer[Tx]) failed(items []item, f *failure) error {
 	if errors.Is(f.err, semel.ErrStale) && it.stale < maxStale {
 		it.stale++
 		it.alone = true
-		w.size = max(1, f.i)
+		w.cutAt(f.i)
 		return nil
 	}
 	if w.b.expired && len(items) > 1 && errors.Is(f.err, context.DeadlineExceeded) {
 		it.alone = true // the others took the time; it gets all of it now
-		w.size = max(1, f.i)
+		w.cutAt(f.i)
 		return nil
 	}
 	if _, marked := semel.ClassOf(f.err); !marked {
@@ -465,11 +480,14 @@ func (w *committer[Tx]) charged(items []item, i int, err error) {
 	it.alone = false
 	w.c.charge(it, err)
 	w.c.observeFailure(it)
-	w.size = max(1, i)
+	w.cutAt(i)
 	if it.fate == park {
-		w.size = i + 1
+		w.cutAt(i + 1)
 	}
 }
+
+// cutAt makes the next batch end before message i.
+func (w *committer[Tx]) cutAt(i int) { w.size, w.redo = max(1, i), true }
 
 // storeFailed deals with errors that are not the message's: contention is
 // redone in smaller pieces, a store that is down is waited for.
@@ -504,7 +522,7 @@ func (w *committer[Tx]) broken(it *item, items []item, err error) error {
 	if it.breaks++; it.breaks < 2 {
 		return nil
 	}
-	if it.fate == park { // not even its letter can be written
+	if it.fate != run { // not even its letter, or its record, can be written
 		return w.pause(err)
 	}
 	it.breaks = 0

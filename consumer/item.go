@@ -125,11 +125,11 @@ func (c *Consumer[Tx]) observeFailure(it *item) {
 	}
 	f := semel.Failure{ID: it.d.ID, Key: it.d.Key, Origin: it.d.Origin(), Attempts: it.attempts, Err: it.err, Due: it.due}
 	f.Class, _ = semel.ClassOf(it.err)
-	if it.fate == park {
+	switch {
+	case it.dead || it.state == store.StateDead:
+		f.Verdict = semel.Dead
+	case it.fate == park:
 		f.Verdict = semel.Parked
-		if it.dead {
-			f.Verdict = semel.Dead
-		}
 	}
 	c.cfg.Observer.Failed(f)
 }

@@ -32,11 +32,12 @@ type content struct {
 // entry is one publication.
 type entry struct {
 	*content
-	n     int
-	pos   semel.Position
-	part  *partition
-	left  semel.Takeover
-	acked bool
+	n      int
+	pos    semel.Position
+	part   *partition
+	left   semel.Takeover
+	acked  bool
+	handed int // times
 }
 
 // source is a plain queue, or partitions with owners.
@@ -127,6 +128,7 @@ func (s *source) deliver(w *worker, n int) (ds []semel.Delivery) {
 
 func (s *source) hand(w *worker, e *entry) semel.Delivery {
 	s.tag++
+	e.handed++
 	c := &claim{e: e, w: w}
 	d := semel.Delivery{Message: e.Message, Position: e.pos, Lease: semel.Lease{Tag: s.tag}, Returns: e.back}
 	if e.broken {

@@ -47,27 +47,31 @@ func count(t *testing.T) uint64 {
 
 func TestModel(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	synctest.Test(t, func(t *testing.T) {
-		if *seed > 0 {
+	if *seed > 0 {
+		synctest.Test(t, func(t *testing.T) {
 			if bad := schedule(*seed, broken[*variant].make, coverage{}, true); len(bad) > 0 {
 				t.Fatalf("seed %d:\n%s", *seed, strings.Join(bad, "\n"))
 			}
-			return
-		}
-		seen := coverage{}
-		failed := 0
-		for s := uint64(1); s <= count(t); s++ {
-			bad := schedule(s, nil, seen, false)
-			if len(bad) == 0 {
-				continue
-			}
+		})
+		return
+	}
+	seen := coverage{}
+	for s, last := uint64(1), count(t); s <= last && !t.Failed(); s += bubble {
+		synctest.Test(t, func(t *testing.T) { schedulesFrom(t, s, min(s+bubble-1, last), seen) })
+	}
+	seen.complete(t)
+}
+
+// bubble is how many schedules share one bubble of fake time. What a bubble
+// has waited with is kept until it ends.
+const bubble = 200
+
+func schedulesFrom(t *testing.T, from, to uint64, seen coverage) {
+	for s := from; s <= to; s++ {
+		if bad := schedule(s, nil, seen, false); len(bad) > 0 {
 			t.Errorf("seed %d: %s\nreplay: go test ./consumer -run TestModel -seed=%d", s, strings.Join(bad, "\n  "), s)
-			if failed++; failed == 5 {
-				t.FailNow()
-			}
 		}
-		seen.complete(t)
-	})
+	}
 }
 
 // coverage counts what happened in the run, by name.
