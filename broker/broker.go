@@ -102,7 +102,8 @@ type Owner interface {
 	// Revoked is called when scopes are about to be given up in good order
 	// (rebalance, end of a file). When it returns, everything of them that
 	// was handed over is decided and its settlement has been passed to
-	// Settle, or it is given up; nothing of them is in a transaction. A
+	// Settle, or it is given up; nothing of them is in a transaction. It may
+	// also be called from inside Close. A
 	// settlement that is still on its way may then find the lease Stale.
 	Revoked(ctx context.Context, s []semel.Scope) error
 	// Lost is called when scopes are gone already. Nothing of them will be
@@ -113,6 +114,12 @@ type Owner interface {
 // Stopped is the answer to an assignment of a scope that must not be read
 // until a person has looked at it.
 func Stopped() semel.Offset { return semel.Offset{Hi: -1, Lo: -1} }
+
+// Fencer is implemented by sources that can find out whether a scope is still
+// theirs. It is told when the database refused what comes from it: somebody
+// else has taken the scope over, or took its epoch and died. The source calls
+// Lost, and Assigned again if the scope turns out to be ours.
+type Fencer interface{ Fenced(s []semel.Scope) }
 
 // Assignment is a scope that the source says is ours now.
 type Assignment struct {

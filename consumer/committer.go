@@ -424,9 +424,7 @@ func (w *committer[Tx]) after(items []item, err error) error {
 	case errors.Is(err, store.ErrEnded):
 		return &semel.Error{Stage: "handle", Err: err, Hint: "take COMMIT and ROLLBACK out of the handler; nothing was committed"}
 	case errors.As(err, &lost):
-		for _, sc := range lost.scopes {
-			w.c.scopes.lose(sc, lost)
-		}
+		w.c.scopes.fenced(lost)
 		return nil
 	case errors.As(err, &full) && full.i > 0: // what comes before it need not wait
 		w.size = full.i

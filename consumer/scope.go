@@ -220,6 +220,19 @@ func (s *scopes[Tx]) lose(sc *scope, why error) {
 	}
 }
 
+// fenced drops scopes whose fence did not advance, and lets the source find
+// out whether they are still ours.
+func (s *scopes[Tx]) fenced(lost *lostError) {
+	var names []semel.Scope
+	for _, sc := range lost.scopes {
+		s.lose(sc, lost)
+		names = append(names, sc.Scope)
+	}
+	if f, ok := s.c.src.(broker.Fencer); ok {
+		f.Fenced(names)
+	}
+}
+
 // forget ends the assignment; mu is held.
 func (s *scopes[Tx]) forget(sc *scope) {
 	sc.gone = true
