@@ -319,9 +319,11 @@ func (b *batch[Tx]) callBatch(ctx context.Context) (err error) {
 // verdicts spreads the joined error of a set-based handler.
 func (b *batch[Tx]) verdicts(err error) error {
 	var first *failure
+	unnamed := stray(err)
 	semel.EachAt(err, func(j int, err error) {
-		if j < 0 || j >= len(b.targets) {
-			err, j = fmt.Errorf("the handler named message %d of %d: %v", j, len(b.targets), err), 0
+		if j < 0 || j >= len(b.targets) { // whom it means is not known, nor is it a verdict on anybody
+			unnamed = cmp.Or(unnamed, fmt.Errorf("the handler named message %d of %d: %v", j, len(b.targets), err))
+			return
 		}
 		var f *failure
 		if errors.As(b.verdict(b.targets[j], err), &f) && (first == nil || f.i < first.i) {
@@ -331,8 +333,8 @@ func (b *batch[Tx]) verdicts(err error) error {
 	if first != nil {
 		return first
 	}
-	if err := stray(err); err != nil {
-		return b.unnamed(err)
+	if unnamed != nil {
+		return b.unnamed(unnamed)
 	}
 	for _, i := range b.targets {
 		if b.items[i].verdict == semel.Undecided {
