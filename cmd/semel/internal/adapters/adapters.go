@@ -114,6 +114,7 @@ type Store struct {
 // Desk is letter.Desk without its type parameter.
 type Desk interface {
 	Replay(ctx context.Context, consumer string, refs []string, by, note string) ([]letter.Done, error)
+	ReplayProposed(ctx context.Context, consumer string, refs []string, by, note string) ([]letter.Done, error)
 	Discard(ctx context.Context, consumer string, refs []string, by, reason string) ([]letter.Done, error)
 }
 

@@ -231,7 +231,11 @@ func (o *action) flags(c *cobra.Command) {
 
 func (a *app) replayCommand() *cobra.Command {
 	o := &action{verb: "replay", done: "replayed"}
+	proposed := false
 	o.do = func(ctx context.Context, d adapters.Desk, consumer string, refs []string, by, note string) ([]letter.Done, error) {
+		if proposed {
+			return d.ReplayProposed(ctx, consumer, refs, by, note)
+		}
 		return d.Replay(ctx, consumer, refs, by, note)
 	}
 	c := &cobra.Command{Use: "replay FILE [REF...]", Short: "Have dead letters tried again", Args: arguments("FILE", "[REF...]"),
@@ -240,6 +244,7 @@ func (a *app) replayCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return a.act(args[0], args[1:], o) }}
 	o.flags(c)
 	c.Flags().StringVar(&o.note, "note", "", "why, for those who look later")
+	c.Flags().BoolVar(&proposed, "proposed", false, "with the content that was sent again or returned last, not the first one")
 	return c
 }
 

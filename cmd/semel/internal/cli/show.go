@@ -109,9 +109,26 @@ func (a *app) show(path, ref string, p place, body bool) error {
 		if err != nil {
 			return exit(exitFault, err)
 		}
+		proposed, err := st.Reader.Revisions(ctx, f.Name, l.Ref)
+		if err != nil {
+			return exit(exitFault, err)
+		}
 		printLetter(a.out, f, l, attempts)
+		printProposed(a.out, f, l, proposed)
 		return nil
 	})
+}
+
+// printProposed shows the content that came last for a letter, beside the
+// content that it has.
+func printProposed(w io.Writer, f *config.File, l *store.Letter, rs []store.Revision) {
+	if len(rs) == 0 || l.Proposed == 0 {
+		return
+	}
+	r := rs[len(rs)-1]
+	fmt.Fprintf(w, "\nproposed by the %s, %s:", r.By, stamp(r.At))
+	printBody(w, r.Message.Body)
+	fmt.Fprintf(w, "\nTry it with that:  semel letters replay %s %s --proposed\n", f.Path, l.Ref)
 }
 
 func attemptsOf(ctx context.Context, r store.Reader, consumer string, l *store.Letter) ([]store.Attempt, error) {
