@@ -208,13 +208,17 @@ func (b *batch[Tx]) handleEach(ctx context.Context) error {
 
 // blame finds whose failure it is that showed in the handler of message i: a
 // statement that an earlier handler queued may have failed when this one asked
-// for something.
+// for something. If that cannot be found out, nobody is blamed.
 func (b *batch[Tx]) blame(ctx context.Context, i int, err error) error {
-	var earlier *failure
-	if errors.As(b.flushEach(ctx), &earlier) && earlier.i < i {
-		return earlier
+	if i == 0 {
+		return err
 	}
-	return err
+	flushed := b.flushEach(ctx)
+	var f *failure
+	if flushed == nil || errors.As(flushed, &f) && f.i >= i {
+		return err
+	}
+	return flushed
 }
 
 // flushEach sends what handlers queued; errors arrive here, in message order.
