@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/test/e2e/rig"
 )
+
+var first = flag.Uint64("seed", 0, "other messages, orders and second deaths in TestCrashPoints")
 
 // kinds are the pipelines in which a process dies at every point.
 var kinds = []kind{
@@ -50,7 +53,7 @@ func TestCrashPoints(t *testing.T) {
 		for i, k := range kinds {
 			t.Run(k.name, func(t *testing.T) {
 				t.Parallel()
-				crashEverywhere(t, k, uint64(i), filepath.Join(logs, k.name))
+				crashEverywhere(t, k, *first+uint64(i), filepath.Join(logs, k.name))
 			})
 		}
 	})
@@ -96,7 +99,7 @@ func crashEverywhere(t *testing.T, k kind, seed uint64, log string) {
 			}
 			s.recover()
 			if t.Failed() {
-				t.Fatalf("stopped at %s:%d, wave %d, seed %d", p, n, s.waves, seed)
+				t.Fatalf("stopped at %s:%d, wave %d; again: go test -count 1 -run 'TestCrashPoints/kill/%s$' ./test/e2e -seed %d", p, n, s.waves, k.name, *first)
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // The tests of this file are those of the real inputs; their numbers are facts
-// about the data.
+// about the data. The large ones run one after the other: together they would
+// only wait for the disk.
 
 // example is a queue for a pipeline file of examples/flights, whose source and
 // store are replaced.
@@ -30,21 +31,14 @@ func example(t *testing.T, file string) (q *rig.Queue, env []string) {
 	return q, []string{"SEMEL_SOURCE=directory:" + q.Root, "SEMEL_STORE=sqlite:" + q.DB}
 }
 
-func fly(t *testing.T, q *rig.Queue, seed uint64) flights.Delivered {
-	t.Helper()
-	d, err := flights.Inbox{Root: q.Root, Seed: seed, Again: 0.05}.Deliver()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
 // TestD04Flights: a week of real flights, shuffled, 5 % delivered twice, the
 // process killed ten times on the way. Nothing is missing, nothing is extra.
 func TestD04Flights(t *testing.T) {
-	t.Parallel()
 	q, env := example(t, "flights.yaml")
-	d := fly(t, q, 4)
+	d, err := flights.Inbox{Root: q.Root, Seed: 4, Again: 0.05}.Deliver()
+	if err != nil {
+		t.Fatal(err)
+	}
 	kills := 0
 	for kills < 10 {
 		p := q.Start("run --once", env...)
@@ -117,11 +111,20 @@ func wantStates(t *testing.T, q *rig.Queue) {
 
 // TestD05CoarseKey: a key without the airport takes six pairs of different
 // flights for one each. Their content differs, so 18 real events become dead
-// letters that name the conflict instead of vanishing as duplicates.
+// letters that name the conflict instead of vanishing as duplicates. The events
+// come as lines of a few files.
 func TestD05CoarseKey(t *testing.T) {
 	t.Parallel()
 	q, env := example(t, "flights-coarse.yaml")
-	fly(t, q, 5)
+	text, err := os.ReadFile(q.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.File = filepath.Join(q.Dir, "pipeline.yaml")
+	q.Describe(string(text) + "files: lines\n")
+	if _, err := (flights.Inbox{Root: q.Root, Seed: 5, Again: 0.05, Lines: 6}).Deliver(); err != nil {
+		t.Fatal(err)
+	}
 	e := q.Run("run --once --json", env...)
 	s := e.Summary(t)
 	if e.Code != 3 || s.Conflicts < 18 || !s.Balanced {
@@ -151,7 +154,6 @@ const (
 
 // TestD07Vulnerabilities: 4,789 files of a real project in one directory.
 func TestD07Vulnerabilities(t *testing.T) {
-	t.Parallel()
 	files, err := inputs.Vulnerabilities(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +237,6 @@ horizon: 7d
 // TestMakeExample runs what the README tells a newcomer to run, twice, in a
 // copy of the repository.
 func TestMakeExample(t *testing.T) {
-	t.Parallel()
 	root, err := rig.Repository()
 	if err != nil {
 		t.Fatal(err)

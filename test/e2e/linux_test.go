@@ -71,10 +71,10 @@ func inside(t *testing.T) {
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
 	}
-	e := rig.Run(t, rig.Command{
+	e := rig.Start(t, rig.Command{
 		Path: self, Args: []string{"-test.run=^" + t.Name() + "$", "-test.v"}, Attr: attr,
 		Env: []string{insideVar + "=1", rig.BuiltVar + "=" + filepath.Dir(semel)},
-	})
+	}).WaitFor(2 * rig.Patience)
 	if e.Code != 0 || !strings.Contains(e.Stdout, "--- PASS: TestFullDisk/queue") {
 		t.Errorf("in a namespace of its own: %v", e)
 	}

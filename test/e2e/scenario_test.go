@@ -159,18 +159,18 @@ func (w *wave) deliver(t testing.TB, q *rig.Queue, k kind, n int) {
 	parts := [][]string{w.deliveries[:5], w.deliveries[5:9], w.deliveries[9:]}
 	for i, part := range parts {
 		text := strings.Join(part, "\n")
-		last := part[len(part)-1]
-		if i != 1 { // one file ends without a newline
+		newline := i != 1 // one file ends without
+		if newline {
 			text += "\n"
-			last = ""
 		}
-		for _, body := range part {
-			if w.dead[body] && body != last {
+		for j, body := range part {
+			if !w.dead[body] {
+				continue
+			}
+			if newline || j < len(part)-1 {
 				body += "\n"
 			}
-			if w.dead[strings.TrimSuffix(body, "\n")] {
-				w.want.Dead = append(w.want.Dead, body)
-			}
+			w.want.Dead = append(w.want.Dead, body)
 		}
 		name := fmt.Sprintf("w%03d-%d.ndjson", n, i)
 		if i == 1 {

@@ -16,7 +16,7 @@ import (
 
 // Patience bounds every wait of a test. It is generous: the machine may be
 // busy, and only a test that fails waits so long.
-const Patience = 90 * time.Second
+const Patience = 2 * time.Minute
 
 // Command is a process to be started.
 type Command struct {
@@ -118,9 +118,15 @@ func (p *Process) reap(memory func() int64) {
 // what its goroutines did.
 func (p *Process) Wait() Exit {
 	p.t.Helper()
+	return p.WaitFor(Patience)
+}
+
+// WaitFor is Wait with another patience.
+func (p *Process) WaitFor(patience time.Duration) Exit {
+	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(Patience):
+	case <-time.After(patience):
 		p.Signal(syscall.SIGCONT)
 		p.Signal(syscall.SIGQUIT)
 		select {
@@ -129,7 +135,7 @@ func (p *Process) Wait() Exit {
 			p.cmd.Process.Kill()
 			<-p.ended
 		}
-		p.t.Fatalf("inconclusive: %v did not end within %v\n%s", p.cmd.Args, Patience, tail(p.exit.Stderr, 200))
+		p.t.Fatalf("inconclusive: %v did not end within %v\n%s", p.cmd.Args, patience, tail(p.exit.Stderr, 200))
 	}
 	return p.exit
 }
