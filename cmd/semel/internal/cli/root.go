@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -128,7 +127,7 @@ say of every message where it is now.
 	root.SetVersionTemplate("semel {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
-	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand())
+	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.versionCommand())
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return root
 }
@@ -169,13 +168,6 @@ func arguments(names ...string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-func version() string {
-	if i, ok := debug.ReadBuildInfo(); ok && i.Main.Version != "" {
-		return i.Main.Version
-	}
-	return "(devel)"
 }
 
 // place are the flags that replace names of the pipeline file.
