@@ -229,6 +229,16 @@ type conn struct {
 
 func (c *conn) Bind(broker.Owner) {}
 
+// Fenced gives up what the database says is not this worker's any more.
+func (c *conn) Fenced(scopes []semel.Scope) {
+	for _, p := range c.s.parts {
+		if p.owner == c.w && slices.Contains(scopes, p.Scope) {
+			c.s.seen["fenced"]++
+			c.s.free(p, semel.Orphaned)
+		}
+	}
+}
+
 func (c *conn) Receive(context.Context, broker.Budget) ([]semel.Delivery, error) {
 	return nil, broker.ErrClosed
 }

@@ -27,6 +27,7 @@ func moves() []move {
 		{"assign", 20, true, (*world).assignSome},
 		{"revoke", 4, true, (*world).revokeOne},
 		{"lose", 4, true, (*world).loseOne},
+		{"epoch taken", 3, true, (*world).takeEpoch},
 		{"zombie", 3, true, (*world).makeZombie},
 		{"zombie told", 3, true, (*world).tellZombie},
 		{"rewind", 3, true, (*world).rewind},
@@ -143,6 +144,18 @@ func (m *world) loseOne() bool {
 		return false
 	}
 	m.lose(p)
+	return true
+}
+
+// takeEpoch is a process that takes a scope's epoch and is not heard of again.
+func (m *world) takeEpoch() bool {
+	p := m.owned()
+	if p == nil {
+		return false
+	}
+	m.peek(func() {
+		_, _ = m.mem.Assign(context.Background(), "model", "ghost", []store.Start{{Scope: p.Scope, Create: store.CreateNever}})
+	})
 	return true
 }
 

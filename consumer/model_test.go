@@ -81,7 +81,7 @@ type coverage map[string]int
 var landmarks = []string{
 	"crash", "crash in an operation", "commit unknown, committed", "commit unknown, rolled back", "store down",
 	"error contention", "error infrastructure", "error transient", "error fault",
-	"settlement lost", "settlement stale", "interrupted", "taken over crashed", "taken over orphaned",
+	"settlement lost", "fenced", "settlement stale", "interrupted", "taken over crashed", "taken over orphaned",
 	"lost in a transaction", "revoked in a transaction", "stopped at once", "key full",
 	"letter replayed", "letter discarded", "returned as it was", "returned revised",
 	"plan transient", "plan permanent", "plan invalid", "plan panic", "plan stale", "plan duplicate",
