@@ -14,6 +14,10 @@ trees    = $(shell $(GO) list -m -f '{{.Dir}}/...' | sed 's|^$(CURDIR)|.|')
 
 queue = .work/flights
 
+# What a release is called: the tag, or the commit and how far it is from one.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+PLATFORMS ?=
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +31,10 @@ example: ## Run the flights example into .work/flights/flights.db (ARGS=--json f
 .PHONY: build
 build: ## Build the binary, bin/semel
 	$(GO) build -o bin/semel ./cmd/semel
+
+.PHONY: dist
+dist: ## Build what a release consists of into dist/: static binaries for five platforms, checksums (VERSION=, PLATFORMS=)
+	GO=$(GO) packaging/dist $(VERSION) $(PLATFORMS)
 
 .PHONY: test
 test: ## Run all tests that need nothing but Go
@@ -72,4 +80,4 @@ fmt: ## Format the code and write the depguard rules of .golangci.yml from the i
 
 .PHONY: clean
 clean: ## Remove what the targets above leave behind
-	rm -rf bin .work
+	rm -rf bin dist .work
