@@ -147,6 +147,8 @@ func (m *world) loseOne() bool {
 	return true
 }
 
+const ghost = "ghost"
+
 // takeEpoch is a process that takes a scope's epoch and is not heard of again.
 func (m *world) takeEpoch() bool {
 	p := m.owned()
@@ -154,7 +156,7 @@ func (m *world) takeEpoch() bool {
 		return false
 	}
 	m.peek(func() {
-		_, _ = m.mem.Assign(context.Background(), "model", "ghost", []store.Start{{Scope: p.Scope, Create: store.CreateNever}})
+		_, _ = m.mem.Assign(context.Background(), "model", ghost, []store.Start{{Scope: p.Scope, Create: store.CreateNever}})
 	})
 	return true
 }
