@@ -23,6 +23,8 @@ type kind struct {
 	// inbox is the dedup strategy.
 	inbox    string
 	versions bool
+	// order: later messages of a key wait behind one that failed.
+	order bool
 	// marker: files are complete when their .ok is there.
 	marker bool
 	// norename: as on a system without a rename that refuses to replace.
@@ -71,6 +73,9 @@ horizon: 7d
 	if k.versions {
 		b.WriteString("arbitrate: {version: .rev, as: integer}\n")
 	}
+	if k.order {
+		b.WriteString("order: key\n")
+	}
 	if k.marker {
 		b.WriteString("complete: marker\n")
 	}
@@ -110,7 +115,7 @@ type wave struct {
 const good = 8
 
 func newWave(r *rand.Rand, n int, k kind) wave {
-	w := wave{want: rig.Want{Lines: k.lines, Versions: k.versions}, dead: map[string]bool{}}
+	w := wave{dead: map[string]bool{}}
 	id := func(s string) string { return fmt.Sprintf("w%03d-%s", n, s) }
 	add := func(m message, f rig.Fate) string {
 		body := m.body()
@@ -121,6 +126,9 @@ func newWave(r *rand.Rand, n int, k kind) wave {
 	var middle []string
 	for i := range good {
 		key := fmt.Sprintf("k%d", i%3)
+		if k.order {
+			key = id(fmt.Sprintf("k%d", i/4)) // of one file: order is within a file
+		}
 		middle = append(middle, add(message{ID: id(fmt.Sprint(i)), Key: key, Rev: int64(1000*n + i)}, rig.Applied))
 	}
 	middle = append(middle, add(message{ID: id("skip"), Key: "k0", Skip: true}, rig.Filtered))
@@ -137,9 +145,13 @@ func newWave(r *rand.Rand, n int, k kind) wave {
 	if k.repeats() {
 		middle = append(middle, middle[r.IntN(good)], middle[r.IntN(good)], middle[good], refused)
 	}
-	r.Shuffle(len(middle), func(i, j int) { middle[i], middle[j] = middle[j], middle[i] })
 	later := message{ID: id("later"), Key: "zz" + id("later"), Rev: 1}
 	early := message{ID: id("early"), Key: "a" + id("early"), Rev: 1, After: later.ID}
+	if k.order {
+		early.Key = id("k0") // the others of the key wait for it
+	} else {
+		r.Shuffle(len(middle), func(i, j int) { middle[i], middle[j] = middle[j], middle[i] })
+	}
 	w.deliveries = append(append([]string{add(early, rig.Applied)}, middle...), add(later, rig.Applied))
 	return w
 }
@@ -218,7 +230,7 @@ type subject struct {
 
 func newSubject(t testing.TB, q *rig.Queue, k kind, seed uint64, command func(fault string) rig.Command) *subject {
 	return &subject{t: t, q: q, k: k, r: rand.New(rand.NewPCG(seed, 0)), command: command,
-		want: rig.Want{Lines: k.lines, Versions: k.versions}, killed: map[string]int{}}
+		want: rig.Want{Lines: k.lines, Versions: k.versions, Ordered: k.order}, killed: map[string]int{}}
 }
 
 // deliver adds a wave.

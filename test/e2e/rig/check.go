@@ -50,8 +50,9 @@ type Want struct {
 	// after the commit and is not written later if the process dies in
 	// between; the letter has the line.
 	Torn bool
-	// Versions: the pipeline arbitrates by Rev.
-	Versions bool
+	// Versions: the pipeline arbitrates by Rev. Ordered: it keeps the order
+	// of a key, which is that of Rev, and loses nothing for it.
+	Versions, Ordered bool
 }
 
 // Add adds what w2 delivered.
@@ -182,7 +183,7 @@ func (w Want) Safety(s State) []string {
 		if m, ok := known[e.ID]; !ok || m.Fate != Applied {
 			say("an effect that must not be: %s", e.ID)
 		}
-		if last, ok := newest[e.Key]; w.Versions && ok && e.Rev <= last {
+		if last, ok := newest[e.Key]; (w.Versions || w.Ordered) && ok && e.Rev <= last {
 			say("went backwards: %s has revision %d after %d of key %s", e.ID, e.Rev, last, e.Key)
 		}
 		newest[e.Key] = e.Rev
