@@ -456,7 +456,9 @@ func (w *committer[Tx]) failed(items []item, f *failure) error {
 		w.cutAt(f.i)
 		return nil
 	}
-	if _, marked := semel.ClassOf(f.err); !marked {
+	if class, marked := semel.ClassOf(f.err); marked && class == semel.ClassFault {
+		return &semel.Error{Stage: "handle", Message: it.name(), Err: f.err}
+	} else if !marked {
 		switch class := w.c.store.Classify(f.err); class {
 		case semel.ClassContention, semel.ClassInfrastructure, semel.ClassFault:
 			return w.storeFailed(items, f.err)
