@@ -96,7 +96,7 @@ func TestD02WrongFormats(t *testing.T) {
 		says     string
 	}{
 		// Integers are read, and nothing is made of the times.
-		"as integers": {"as: time", "as: integer", 193, "is a string that is not an integer"},
+		"as integers": {"as: time", "as: integer", 193, "it is a time, which arbitrate.as: time reads"},
 		// What one does to be able to compare strings.
 		"without zones": {"version: " + updated, "version: " + updated + " | tostring | .[:19]", 193, "is a string that is not a time with a zone"},
 		"misspelt":      {".installation).updated_at\n", ".installation).updatet_at\n", 210, "version"},

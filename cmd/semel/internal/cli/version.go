@@ -57,7 +57,7 @@ Exit codes:
 			if a.json {
 				return writeJSON(a.out, b)
 			}
-			_, err := fmt.Fprintf(a.out, "semel %s, %s, %s, sqlite %s\n", b.Version, b.Go, b.Platform, first(b.SQLite, "unknown"))
+			_, err := fmt.Fprintf(a.out, "semel %s, %s, %s, modernc.org/sqlite %s\n", b.Version, b.Go, b.Platform, first(b.SQLite, "unknown"))
 			return err
 		},
 	}

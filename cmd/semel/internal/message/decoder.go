@@ -122,9 +122,17 @@ func (d *Decoder) version(m *semel.Delivery) error {
 		parse, want = arbitrate.ParseTime, "a time with a zone (RFC 3339) nor a number since 1970"
 	}
 	if m.Version, err = version(v, parse, want); err != nil {
-		return explain(e, err)
+		return explain(e, d.advise(v, err))
 	}
 	return read(d.view, d.rules.Tie, &m.Version.Tie, tie)
+}
+
+// advise adds the remedy where versions are times and are read as integers.
+func (d *Decoder) advise(v any, err error) error {
+	if _, notTime := version(v, arbitrate.ParseTime, ""); d.rules.VersionTime || notTime != nil {
+		return err
+	}
+	return fmt.Errorf("%w; it is a time, which arbitrate.as: time reads", err)
 }
 
 // read evaluates e, if there is one, and stores what parse makes of it.

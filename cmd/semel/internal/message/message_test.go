@@ -189,6 +189,7 @@ func TestVersions(t *testing.T) {
 		{".v", "", `{"id":"a","v":1.0}`, false, semel.Version{}, "not an integer literal"},
 		{".v", "", `{"id":"a","v":"secret"}`, false, semel.Version{}, "is a string that is not an integer"},
 		{".v", "", `{"id":"a","v":9223372036854775808}`, false, semel.Version{}, "is an integer that is not an integer of at most 64 bits"},
+		{".v", "", `{"id":"a","v":"2013-08-16T00:00:00Z"}`, false, semel.Version{}, "it is a time, which arbitrate.as: time reads"},
 		{".v", "", `{"id":"a","v":"2013-08-16T00:00:00Z"}`, true, semel.Version{N: 1376611200e9, Set: true}, ""},
 		{".v", "", `{"id":"a","v":1376611200}`, true, semel.Version{N: 1376611200e9, Set: true}, ""},
 		{".v", "", `{"id":"a","v":"2013-08-16"}`, true, semel.Version{}, "not a time with a zone"},
