@@ -130,9 +130,9 @@ func (b *batch[Tx]) contest(it *item) {
 		b.refuse(it, "conflict", errContested, "discard it, or publish it again under an id of its own")
 		return
 	}
-	it.verdict, it.class, it.why, it.due = semel.Conflict, store.Business, "conflict", 0
-	it.err = cmp.Or(it.err, error(&semel.Error{Stage: "admit", Message: it.name(), Err: errContested, Hint: "discard it, or publish it again under an id of its own"}))
-	it.state = store.StateDead
+	err := cmp.Or(it.err, error(&semel.Error{Stage: "admit", Message: it.name(), Err: errContested, Hint: "discard it, or publish it again under an id of its own"}))
+	it.refused = &cause{store.Business, "conflict", err}
+	it.verdict, it.state = semel.Conflict, store.StateDead
 }
 
 var errContested = errors.New("the id is known with other content")
@@ -506,8 +506,7 @@ func (b *batch[Tx]) unversioned(it *item) {
 
 // refuse buries a message that admission cannot accept.
 func (b *batch[Tx]) refuse(it *item, why string, err error, hint string) {
-	it.class, it.why, it.due = store.Business, why, 0
-	it.err = &semel.Error{Stage: "admit", Message: it.name(), Err: err, Hint: hint}
+	it.refused = &cause{store.Business, why, &semel.Error{Stage: "admit", Message: it.name(), Err: err, Hint: hint}}
 	it.verdict, it.state = semel.Dead, store.StateDead
 }
 

@@ -19,6 +19,21 @@ const (
 	park               // write a letter
 )
 
+// cause is why an item gets a letter.
+type cause struct {
+	class store.Class
+	why   string // a short stable word
+	err   error
+}
+
+// reason is what the letter of the item says.
+func (it *item) reason() *cause {
+	if it.refused != nil {
+		return it.refused
+	}
+	return &it.cause
+}
+
 // item is a delivery, or a letter taken up again, on its way through a batch.
 // Everything under "this attempt" is reset when a transaction begins.
 type item struct {
@@ -32,9 +47,7 @@ type item struct {
 	fate  fate
 	due   time.Duration // of a parked item that will be retried
 	dead  bool          // a parked item that will not
-	class store.Class
-	why   string // reason of a parked item, a short stable word
-	err   error  // what failed last, or what makes it invalid
+	cause               // of what failed last, or of what makes it invalid
 
 	attempts int  // failed attempts, all processes
 	stale    int  // optimistic misses in a row
@@ -48,6 +61,7 @@ type item struct {
 	verdict semel.Verdict // Undecided: the handler decides
 	known   bool          // the id, or its letter, was there before
 	row     *store.Record // of a letter: its inbox row
+	refused *cause        // why admission does not accept it
 	state   store.State   // of the letter to be written; empty: none
 	ref     string        // of its letter
 	number  int64         // behind its key
@@ -55,6 +69,7 @@ type item struct {
 }
 
 func (it *item) reset() {
+	it.refused = nil
 	it.verdict, it.known, it.row, it.state, it.ref, it.number, it.reject = semel.Undecided, false, nil, "", "", 0, false
 }
 
@@ -76,7 +91,7 @@ func (it *item) name() string {
 
 // bury marks the item as dead for a reason.
 func (it *item) bury(class store.Class, why string, err error) {
-	it.fate, it.dead, it.class, it.why, it.err = park, true, class, why, err
+	it.fate, it.dead, it.cause = park, true, cause{class, why, err}
 }
 
 // decodeFailed sorts the error of a decoder or a malformed delivery.
@@ -123,8 +138,8 @@ func (c *Consumer[Tx]) observeFailure(it *item) {
 	if c.cfg.Observer.Failed == nil {
 		return
 	}
-	f := semel.Failure{ID: it.d.ID, Key: it.d.Key, Origin: it.d.Origin(), Attempts: it.attempts, Err: it.err, Due: it.due}
-	f.Class, _ = semel.ClassOf(it.err)
+	f := semel.Failure{ID: it.d.ID, Key: it.d.Key, Origin: it.d.Origin(), Attempts: it.attempts, Err: it.reason().err, Due: it.due}
+	f.Class, _ = semel.ClassOf(f.Err)
 	switch {
 	case it.dead || it.state == store.StateDead:
 		f.Verdict = semel.Dead
@@ -136,13 +151,14 @@ func (c *Consumer[Tx]) observeFailure(it *item) {
 
 // attempt is the row that tells how the item failed; N = 0 if nothing was tried.
 func (it *item) attempt(worker string) store.Attempt {
-	if it.err == nil {
+	err := it.reason().err
+	if err == nil {
 		return store.Attempt{}
 	}
-	a := store.Attempt{N: max(1, it.attempts), Error: letter.Chain(it.err), Worker: worker}
-	a.Class, _ = semel.ClassOf(it.err)
+	a := store.Attempt{N: max(1, it.attempts), Error: letter.Chain(err), Worker: worker}
+	a.Class, _ = semel.ClassOf(err)
 	var p *panicError
-	if errors.As(it.err, &p) {
+	if errors.As(err, &p) {
 		a.Stack = letter.Clip(p.stack)
 	}
 	return a
@@ -151,7 +167,7 @@ func (it *item) attempt(worker string) store.Attempt {
 // parking is the letter of a delivery that is parked.
 func (it *item) parking(c *Config, state store.State) store.Parking {
 	a := it.attempt(c.Worker)
-	class, why := it.class, it.why
+	class, why := it.reason().class, it.reason().why
 	if state == store.StateHeld {
 		a, class, why = store.Attempt{}, "", "held"
 	}

@@ -139,7 +139,7 @@ func (w *committer[Tx]) announcement(it *item) store.Move {
 // letterItem takes a letter up. One that could not be read when it was written
 // is read again: what reads messages may have been mended since.
 func (c *Consumer[Tx]) letterItem(l *store.Letter) item {
-	it := item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, class: l.Class, why: l.Reason}
+	it := item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, cause: cause{class: l.Class, why: l.Reason}}
 	if !letter.Unread(l) {
 		return it
 	}

@@ -243,7 +243,7 @@ func (c *Consumer[Tx]) move(it *item, v semel.Verdict) store.Move {
 	}
 	m := store.Move{Ref: it.letter.Ref, Version: it.letter.Version, To: to, Number: it.letter.Number, By: c.cfg.Worker}
 	if v == semel.Parked || v == semel.Dead {
-		m.Delay, m.Class, m.Reason, m.Attempts = it.due, it.class, it.why, it.attempts
+		m.Delay, m.Class, m.Reason, m.Attempts = it.due, it.reason().class, it.reason().why, it.attempts
 		m.Attempt = it.attempt(c.cfg.Worker)
 	}
 	if !to.Open() || v == semel.Dead && !c.cfg.DeadHolds {

@@ -41,8 +41,8 @@ func (c *Consumer[Tx]) settlementOf(it *item) broker.Settlement {
 		s.Verb = broker.Release
 	case it.reject:
 		s.Verb, s.Letter, s.Why = broker.Reject, it.ref, "it has a dead letter"
-		if it.err != nil {
-			s.Why, _, _ = strings.Cut(it.err.Error(), "\n")
+		if err := it.reason().err; err != nil {
+			s.Why, _, _ = strings.Cut(err.Error(), "\n")
 		}
 	}
 	return s
