@@ -30,7 +30,7 @@ func (w *world) effects(name string, decode broker.DecoderFunc) (semel.Account, 
 	w.t.Helper()
 	a := w.consume(consumer.Config{Name: name, Decoder: decode, MaxCommitters: 1}, deliveries(w.t), count(name))
 	names := map[string]bool{}
-	for _, n := range w.lines(name, "id") {
+	for _, n := range w.column(name, "id") {
 		names[n] = true
 	}
 	return a, names
