@@ -135,30 +135,47 @@ func TestTwoWorkersMeet(t *testing.T) {
 	}
 	t.Run("semel", func(t *testing.T) {
 		t.Parallel()
-		q := rig.NewQueue(t, "")
-		s := newSubject(t, q, kind{inbox: "table"}, 1, nil)
-		worker := func(at string) rig.Command {
-			return rig.Command{
-				Path: rig.Program(t, "test/e2e/worker"),
-				Args: []string{"-root", q.Root, "-db", q.DB},
-				Env:  []string{"SEMEL_FAULT=" + at},
-			}
+		k := kind{inbox: "table"}
+		q := rig.NewQueue(t, k.pipeline())
+		s := newSubject(t, q, k, 1, nil)
+		body := s.same()
+		// It waits for the lock that the test has, so it cannot be stopped in
+		// the middle of a transaction, where it would stop everybody.
+		h := hold(t, q, "run", func() { q.Deliver("1.json", body) })
+		h.Signal(syscall.SIGSTOP)
+		rig.Until(t, "the first worker stops", h.Stopped)
+		h.exec("ROLLBACK")
+		q.Deliver("2.json", body)
+		other := q.Start("run --once")
+		rig.Until(t, "the second worker is done", func() bool { return len(q.Files("done")) == 1 })
+		h.Signal(syscall.SIGCONT)
+		if e := other.Wait(); e.Code != 0 {
+			t.Errorf("%v", e)
 		}
-		wantVerdict(t, s.meet(t, worker(string(fault.Decoded)+"=stop"), worker("")), "")
+		if e := h.Interrupt(); e.Code != 0 {
+			t.Errorf("%v", e)
+		}
+		wantVerdict(t, s.want.Final(q.State()), "")
 	})
+}
+
+// same is a message that is delivered to two workers.
+func (s *subject) same() string {
+	m := message{ID: "same", Key: "k", Rev: 1}
+	s.want.Messages = append(s.want.Messages, rig.Message{ID: m.ID, Key: m.Key, Rev: 1, Body: m.body()})
+	s.want.Files = []string{m.body(), m.body()}
+	return m.body()
 }
 
 // meet delivers one message to a worker that stops with it, and once more to
 // another one.
 func (s *subject) meet(t *testing.T, first, second rig.Command) []string {
 	t.Helper()
-	m := message{ID: "same", Key: "k", Rev: 1}
-	s.want.Messages = append(s.want.Messages, rig.Message{ID: m.ID, Key: m.Key, Rev: 1, Body: m.body()})
-	s.want.Files = []string{m.body(), m.body()}
-	s.q.Deliver("1.json", m.body())
+	body := s.same()
+	s.q.Deliver("1.json", body)
 	a := rig.Start(t, first)
 	rig.Until(t, "the first worker stops", a.Stopped)
-	s.q.Deliver("2.json", m.body())
+	s.q.Deliver("2.json", body)
 	b := rig.Start(t, second)
 	rig.Until(t, "the second worker is done", func() bool { return len(s.q.Files("done")) == 1 })
 	a.Signal(syscall.SIGCONT)

@@ -10,6 +10,7 @@ package trap
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,9 +75,16 @@ func (t *trap) hit(p fault.Point) {
 	}
 }
 
-// Raise sends the process a signal. It does not return from SIGKILL.
+// Raise sends the process a signal, SIGKILL or SIGSTOP. It does not return from
+// the first, and from the second when the process has been continued: a thread
+// that ran on for a moment could do what the stop is to prevent.
 func Raise(s syscall.Signal) {
-	if err := syscall.Kill(os.Getpid(), s); err != nil || s == syscall.SIGKILL {
-		select {}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	if err := syscall.Kill(os.Getpid(), s); err != nil {
+		fmt.Fprintln(os.Stderr, "trap:", err)
+		os.Exit(2)
 	}
+	<-continued
 }
