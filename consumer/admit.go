@@ -212,13 +212,15 @@ func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) err
 		b.resent(it, l, same)
 		return nil
 	case reaction == letter.Revise || letter.Unread(l):
-		m.Revised = &store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}
-		m.Class, m.Reason, m.Attempts = l.Class, "returned", l.Attempts
-		m.Attempt = store.Attempt{N: max(1, l.Attempts), Error: "returned through the source, repaired", Worker: b.c.cfg.Worker}
-	}
-	if m.Revised != nil && l.Message.ID == "" {
-		if err := b.identify(ctx, it); err != nil || it.known {
-			return err
+		if l.Message.ID == "" {
+			if err := b.identify(ctx, it); err != nil || it.known {
+				return err
+			}
+		}
+		if letter.Repair(&m, l, store.Revised{Message: it.d.Message, Fingerprint: it.fingerprint()}, b.c.cfg.Worker) {
+			if err := b.c.store.Release(ctx, b.tx, b.c.cfg.Name, l.Message.Key, 1); err != nil {
+				return err
+			}
 		}
 	}
 	it.known, it.ref, it.verdict = true, l.Ref, semel.Parked
@@ -250,9 +252,11 @@ func (b *batch[Tx]) resent(it *item, l *store.Letter, same bool) {
 		return
 	}
 	it.verdict = semel.Conflict
-	b.proposed = append(b.proposed, store.Revision{
-		Ref: l.Ref, By: "source", Note: "resent by the source", Message: it.d.Message, Fingerprint: it.fingerprint(),
-	})
+	note := "resent by the source"
+	if it.err != nil && it.attempts == 0 {
+		note = letter.Unreadable
+	}
+	b.proposed = append(b.proposed, store.Revision{Ref: l.Ref, By: "source", Note: note, Message: it.d.Message, Fingerprint: it.fingerprint()})
 }
 
 // find reads the letters that matter: those of messages that the inbox says
@@ -478,6 +482,13 @@ func (b *batch[Tx]) rule(i int) {
 	switch r := arbitrate.Rule(v.Versioned, known, mine); r {
 	case arbitrate.Older, arbitrate.Same:
 		it.verdict = semel.Superseded
+	case arbitrate.Raised:
+		it.verdict = semel.Superseded
+		by := i
+		if v.changed {
+			by = v.by
+		}
+		*v = versioned{mine, true, by}
 	case arbitrate.TieLost:
 		b.ties++
 		it.verdict = semel.Superseded

@@ -81,6 +81,9 @@ func (it *item) fingerprint() store.Fingerprint {
 	return it.print
 }
 
+// rekeyed reports whether a letter's message turned out to be about another key.
+func (it *item) rekeyed() bool { return it.reread && it.d.Key != it.letter.Message.Key }
+
 // name is what errors call the item.
 func (it *item) name() string {
 	if it.d.ID != "" {

@@ -33,6 +33,7 @@ func moves() []move {
 		{"rewind", 3, true, (*world).rewind},
 		{"deliver again", 4, true, (*world).deliverAgain},
 		{"person replays", 5, true, func(m *world) bool { return m.decide(m.replay) }},
+		{"person replays what is proposed", 4, true, func(m *world) bool { return m.decide(m.replayProposed) }},
 		{"person discards", 2, true, func(m *world) bool { return m.decide(m.discard) }},
 		{"person returns", 5, true, func(m *world) bool { return m.decide(m.giveBack) }},
 		{"lose a settlement", 2, true, func(m *world) bool { m.src.lose++; return true }},
@@ -263,6 +264,17 @@ func (m *world) replay(l store.Letter) bool {
 	return true
 }
 
+func (m *world) replayProposed(l store.Letter) bool {
+	m.replayed[l.Message.ID] = true
+	m.say("replay what is proposed for %s %s", l.Message.ID, l.Ref)
+	if m.atDesk(func() ([]letter.Done, error) {
+		return m.desk.ReplayProposed(context.Background(), "model", []string{l.Ref}, "ann", "")
+	}) {
+		m.seen["proposal replayed"]++
+	}
+	return true
+}
+
 func (m *world) discard(l store.Letter) bool {
 	m.replayed[l.Message.ID] = true
 	m.say("discard %s %s", l.Message.ID, l.Ref)
@@ -289,6 +301,7 @@ func (m *world) giveBack(l store.Letter) bool {
 	} else {
 		m.seen["returned revised"]++
 		c.Body = []byte(fmt.Sprintf("repaired%d", len(m.src.all)))
+		c.Time = time.Unix(86400*int64(m.rnd.IntN(4)), 0)
 		if c.ID == "" {
 			c.ID = "r" + strconv.Itoa(m.rnd.IntN(4))
 			c.Key, c.Version = "k0", semel.Version{N: int64(m.rnd.IntN(20)), Set: true}

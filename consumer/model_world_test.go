@@ -25,6 +25,7 @@ type mtx = *memstore.Tx
 // world is everything outside of the pipeline: the source, the store, the
 // processes that come and go, the people, and the misfortunes.
 type world struct {
+	seed     uint64
 	rnd      *rand.Rand
 	cfg      Config
 	deferred bool
@@ -50,6 +51,7 @@ type world struct {
 	healIn                      int
 	calm                        bool // nothing goes wrong any more
 	quiet                       bool // the checks themselves are asking
+	asked                       int  // operations of the store
 	down                        bool // the store is broken
 
 	moves, nested []move
@@ -80,7 +82,7 @@ type worker struct {
 
 func newWorld(seed uint64, broken func(*world), seen coverage) *world {
 	m := &world{
-		rnd: rand.New(rand.NewPCG(seed, 7)), mem: memstore.New(), contents: map[contentKey]*content{},
+		seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), mem: memstore.New(), contents: map[contentKey]*content{},
 		replayed: map[string]bool{}, seen: seen, trace: func(string, ...any) {}, moves: moves(), nested: nested(),
 	}
 	m.draw()
@@ -337,6 +339,9 @@ func (m *world) takeAway(w *worker) {
 func (m *world) script(s memstore.Step) error {
 	if m.quiet {
 		return nil
+	}
+	if m.asked++; m.asked > 1_000_000 {
+		panic(fmt.Sprintf("seed %d goes on for ever", m.seed))
 	}
 	if m.down {
 		if m.healIn--; m.healIn <= 0 {

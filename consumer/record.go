@@ -95,11 +95,11 @@ func (b *batch[Tx]) number(ctx context.Context, i int) error {
 
 // free gives up a letter's place behind its key, unless it keeps it.
 func (b *batch[Tx]) free(ctx context.Context, it *item) error {
-	keeps := it.verdict == semel.Parked || it.verdict == semel.Dropped || it.verdict == semel.Dead && b.c.cfg.DeadHolds
-	if it.letter.Number == 0 || keeps {
+	keeps := it.verdict == semel.Parked || it.verdict == semel.Dead && b.c.cfg.DeadHolds
+	if it.letter.Number == 0 || it.verdict == semel.Dropped || keeps && !it.rekeyed() {
 		return nil
 	}
-	return b.c.store.Release(ctx, b.tx, b.c.cfg.Name, it.d.Key, 1)
+	return b.c.store.Release(ctx, b.tx, b.c.cfg.Name, it.letter.Message.Key, 1)
 }
 
 // park writes the letters. One that exists means that the message was parked
@@ -246,7 +246,7 @@ func (c *Consumer[Tx]) move(it *item, v semel.Verdict) store.Move {
 		m.Delay, m.Class, m.Reason, m.Attempts = it.due, it.reason().class, it.reason().why, it.attempts
 		m.Attempt = it.attempt(c.cfg.Worker)
 	}
-	if !to.Open() || v == semel.Dead && !c.cfg.DeadHolds {
+	if !to.Open() || v == semel.Dead && !c.cfg.DeadHolds || it.rekeyed() {
 		m.Number = 0
 	}
 	return m

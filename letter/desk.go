@@ -60,8 +60,10 @@ func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, refs []st
 		if err != nil {
 			return nil, fmt.Errorf("reading what is proposed for letter %s: %w", ref, err)
 		}
-		if n := len(rs); n > 0 {
-			proposed[ref] = &store.Revised{Message: rs[n-1].Message, Fingerprint: rs[n-1].Fingerprint}
+		for _, r := range rs { // the last one that can be read
+			if r.Note != Unreadable {
+				proposed[ref] = &store.Revised{Message: r.Message, Fingerprint: r.Fingerprint}
+			}
 		}
 	}
 	return d.each(ctx, consumer, refs, func(ctx context.Context, tx Tx, l *store.Letter) (store.Move, error) {
@@ -76,7 +78,11 @@ func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, refs []st
 		case l.Message.ID == "":
 			err = d.identify(ctx, tx, l.Consumer, r)
 		}
-		return store.Move{To: to, Number: l.Number, By: by, Note: note, Revised: r}, err
+		m := store.Move{To: to, Number: l.Number, By: by, Note: note}
+		if err == nil && Repair(&m, l, *r, by) {
+			err = d.Store.Release(ctx, tx, l.Consumer, l.Message.Key, 1)
+		}
+		return m, err
 	})
 }
 
@@ -121,16 +127,30 @@ func (d Desk[Tx]) close(ctx context.Context, tx Tx, l *store.Letter) error {
 	}
 	lines := []store.Tally{{Account: store.AccountClosed, N: 1}}
 	if Recorded(l) {
-		r := store.Record{ID: l.Message.ID, Verdict: semel.Discarded}
-		if err := d.Store.Record(ctx, tx, l.Consumer, []store.Record{r}); err != nil {
+		r, err := d.discarded(ctx, tx, l)
+		if err != nil {
 			return err
 		}
-		bucket, hash := store.Bucket(l.Message.Time), store.Hash(l.Consumer, l.Message.ID)
 		lines = append(lines,
-			store.Tally{Account: semel.Parked.String(), Bucket: bucket, N: -1, Sum: -hash},
-			store.Tally{Account: semel.Discarded.String(), Bucket: bucket, N: 1, Sum: hash})
+			store.Tally{Account: semel.Parked.String(), Bucket: r.Bucket, N: -1, Sum: -r.Hash},
+			store.Tally{Account: semel.Discarded.String(), Bucket: r.Bucket, N: 1, Sum: r.Hash})
 	}
 	return d.Store.Count(ctx, tx, l.Consumer, lines)
+}
+
+// discarded writes the letter's row and returns it. What it is booked under is
+// in the row: a revision may have changed the message's time.
+func (d Desk[Tx]) discarded(ctx context.Context, tx Tx, l *store.Letter) (store.Record, error) {
+	r := store.Record{
+		ID: l.Message.ID, Fingerprint: l.Fingerprint, Verdict: semel.Discarded,
+		Bucket: store.Bucket(l.Message.Time), Hash: store.Hash(l.Consumer, l.Message.ID),
+	}
+	prior, err := d.Store.Claim(ctx, tx, l.Consumer, []store.Record{r}, nil)
+	if err != nil || len(prior) == 0 { // a strategy without rows has one now
+		return r, err
+	}
+	r.Bucket, r.Hash = prior[0].Bucket, prior[0].Hash
+	return r, d.Store.Record(ctx, tx, l.Consumer, []store.Record{r})
 }
 
 type decision[Tx any] func(context.Context, Tx, *store.Letter) (store.Move, error)

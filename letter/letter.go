@@ -183,6 +183,23 @@ func Clip(s string) string {
 // it contests.
 func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
 
+// Unreadable is the note of proposed content that does not decode either. It
+// is kept for people to see, and never replayed.
+const Unreadable = "resent by the source; it cannot be read"
+
+// Repair has a transition bring content that was read, so that it is not read
+// again; by names who read it. It reports whether the letter's place is behind
+// a key that it does not have any more, which is to be released.
+func Repair(m *store.Move, l *store.Letter, r store.Revised, by string) (release bool) {
+	m.Revised = &r
+	if release = l.Number > 0 && l.Message.Key != r.Message.Key; release {
+		m.Number = 0
+	}
+	m.Class, m.Reason, m.Attempts = l.Class, "repaired", l.Attempts
+	m.Attempt = store.Attempt{N: max(1, l.Attempts), Error: "repaired", Worker: by}
+	return release
+}
+
 // Unread reports whether the letter's message could never be read: it has to be
 // decoded before it can be tried.
 func Unread(l *store.Letter) bool {
