@@ -363,9 +363,8 @@ func (c *consumer) tx(ctx context.Context, fn func(*sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
 	if err := fn(tx); err != nil {
-		return err
+		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
 }

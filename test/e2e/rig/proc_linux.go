@@ -14,7 +14,9 @@ func peak(pid int) int64 {
 	}
 	_, line, _ := bytes.Cut(status, []byte("VmHWM:"))
 	var kib int64
-	fmt.Sscanf(string(line), "%d kB", &kib)
+	if _, err := fmt.Sscanf(string(line), "%d kB", &kib); err != nil {
+		return 0 // it has ended
+	}
 	return kib * 1024
 }
 

@@ -70,8 +70,8 @@ func Start(t testing.TB, c Command) *Process {
 	}
 	go p.reap(memory)
 	t.Cleanup(func() {
-		p.cmd.Process.Signal(syscall.SIGCONT)
-		p.cmd.Process.Kill()
+		p.Signal(syscall.SIGCONT)
+		p.Signal(syscall.SIGKILL)
 		<-p.ended
 	})
 	return p
@@ -132,7 +132,7 @@ func (p *Process) WaitFor(patience time.Duration) Exit {
 		select {
 		case <-p.ended:
 		case <-time.After(5 * time.Second):
-			p.cmd.Process.Kill()
+			p.Signal(syscall.SIGKILL)
 			<-p.ended
 		}
 		p.t.Fatalf("inconclusive: %v did not end within %v\n%s", p.cmd.Args, patience, tail(p.exit.Stderr, 200))
@@ -154,7 +154,7 @@ func (p *Process) Alive() bool {
 }
 
 // Signal sends a signal; a process that has ended does not mind.
-func (p *Process) Signal(s syscall.Signal) { p.cmd.Process.Signal(s) }
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Stopped reports whether it was stopped by SIGSTOP and is still so.
 func (p *Process) Stopped() bool { return p.Alive() && stopped(p.PID()) }
