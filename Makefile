@@ -66,8 +66,8 @@ arch:
 	$(GO) test ./internal/archtest
 
 .PHONY: bench
-bench: ## Run the benchmarks of test/bench (ARGS for more flags of go test)
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m $(core)/test/bench/... $(ARGS)
+bench: ## Run the benchmarks and write docs/benchmarks.md (ARGS for flags of test/bench)
+	$(GO) run ./test/bench $(ARGS)
 
 .PHONY: chaos
 chaos: ## Kill and stop real processes at random and check the effects (ARGS for flags of go test)

@@ -48,6 +48,9 @@ const (
 	Older
 	// Same: equal version and equal content under another id; superseded.
 	Same
+	// Raised: the same, with a higher tie value, which has to be recorded:
+	// otherwise the order of arrival would decide what wins later.
+	Raised
 	// TieWon and TieLost: equal version, other content, decided by the tie
 	// value; counted and reported.
 	TieWon
@@ -67,13 +70,16 @@ func Rule(applied store.Versioned, known bool, candidate store.Versioned) Ruling
 		return Newer
 	case c < 0:
 		return Older
-	case candidate.Fingerprint == applied.Fingerprint:
-		return Same
 	}
-	switch strings.Compare(candidate.Version.Tie, applied.Version.Tie) {
-	case 1:
+	same := candidate.Fingerprint == applied.Fingerprint
+	switch c := strings.Compare(candidate.Version.Tie, applied.Version.Tie); {
+	case c > 0 && same:
+		return Raised
+	case same:
+		return Same
+	case c > 0:
 		return TieWon
-	case -1:
+	case c < 0:
 		return TieLost
 	}
 	return TieOpen
