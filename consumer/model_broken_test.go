@@ -98,8 +98,10 @@ func (s *checkThenInsert) check(w *worker) {
 }
 
 func (s *checkThenInsert) Claim(ctx context.Context, tx mtx, consumer string, rs []store.Record, prior []store.Prior) ([]store.Prior, error) {
-	k := s.stack[len(s.stack)-1]
-	known := s.known[k.c.cfg.Worker]
+	if len(s.stack) == 0 { // a person at the desk, who does not check
+		return s.plain.Claim(ctx, tx, consumer, rs, prior)
+	}
+	known := s.known[s.stack[len(s.stack)-1].c.cfg.Worker]
 	for i, r := range rs {
 		if old, ok := known[r.ID]; ok {
 			prior = append(prior, store.Prior{I: i, Record: old})
