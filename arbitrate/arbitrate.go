@@ -6,6 +6,7 @@ package arbitrate
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -134,19 +135,21 @@ func fromEpoch(n int64) (semel.Version, error) {
 	if size < 0 {
 		size = -size
 	}
+	unit := int64(1)
 	switch {
 	case size < 0: // the most negative integer has no positive twin
 		return semel.Version{}, fmt.Errorf("version %d is not a time", n)
-	case size < 1e11 && size > maxSeconds:
-		return semel.Version{}, fmt.Errorf("version %d s is outside the years 1678 to 2261", n)
 	case size < 1e11:
-		n *= 1e9
+		unit = 1e9
 	case size < 1e14:
-		n *= 1e6
+		unit = 1e6
 	case size < 1e17:
-		n *= 1e3
+		unit = 1e3
 	}
-	return semel.Version{N: n, Set: true}, nil
+	if size > math.MaxInt64/unit {
+		return semel.Version{}, fmt.Errorf("version %d, in units of %v, is outside the years 1678 to 2261", n, time.Duration(unit))
+	}
+	return semel.Version{N: n * unit, Set: true}, nil
 }
 
 // TieInteger makes an integer a tie value that compares as a number.
@@ -158,6 +161,3 @@ func clip(s string) string {
 	}
 	return s
 }
-
-// maxSeconds is the largest count of seconds whose nanoseconds fit 64 bits.
-const maxSeconds = 9_223_372_036
