@@ -328,9 +328,10 @@ func (t *truth) missing(e *entry) string {
 }
 
 // outdated reports whether the letter was repaired again, after it had been
-// repaired with this content, or another repair of it was delivered again.
+// repaired with this content, by a person at the desk or through the source, or
+// another repair of it was delivered again.
 func (t *truth) outdated(l *store.Letter, e *entry) bool {
-	return e.back == l.Ref && slices.ContainsFunc(t.src.all, func(later *entry) bool {
+	return e.back == l.Ref && t.reproposed[l.Ref] || e.back == l.Ref && slices.ContainsFunc(t.src.all, func(later *entry) bool {
 		return later.back == l.Ref && later != e && (later.n > e.n || later.handed > 1) && store.Print(&later.Message) == l.Fingerprint
 	})
 }

@@ -266,6 +266,7 @@ func (m *world) replay(l store.Letter) bool {
 
 func (m *world) replayProposed(l store.Letter) bool {
 	m.replayed[l.Message.ID] = true
+	m.reproposed[l.Ref] = true
 	m.say("replay what is proposed for %s %s", l.Message.ID, l.Ref)
 	if m.atDesk(func() ([]letter.Done, error) {
 		return m.desk.ReplayProposed(context.Background(), "model", []string{l.Ref}, "ann", "")

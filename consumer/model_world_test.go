@@ -25,25 +25,26 @@ type mtx = *memstore.Tx
 // world is everything outside of the pipeline: the source, the store, the
 // processes that come and go, the people, and the misfortunes.
 type world struct {
-	seed     uint64
-	rnd      *rand.Rand
-	cfg      Config
-	deferred bool
-	slots    int
-	mem      *memstore.Store
-	st       store.Backend[mtx]
-	desk     letter.Desk[mtx]
-	work     Work[mtx]
-	src      *source
-	hooks    sabotage
-	contents map[contentKey]*content
-	unsent   []*entry
-	workers  []*worker
-	named    int
-	stack    []*committer[mtx] // running; the last one may be interrupted
-	pending  []*revocation
-	replayed map[string]bool // ids that people gave another chance
-	crashes  int
+	seed       uint64
+	rnd        *rand.Rand
+	cfg        Config
+	deferred   bool
+	slots      int
+	mem        *memstore.Store
+	st         store.Backend[mtx]
+	desk       letter.Desk[mtx]
+	work       Work[mtx]
+	src        *source
+	hooks      sabotage
+	contents   map[contentKey]*content
+	unsent     []*entry
+	workers    []*worker
+	named      int
+	stack      []*committer[mtx] // running; the last one may be interrupted
+	pending    []*revocation
+	replayed   map[string]bool // ids that people gave another chance
+	reproposed map[string]bool // letters that people gave other content
+	crashes    int
 
 	// Misfortunes that are on their way: countdowns, 0: none.
 	crashIn, crashOpIn, errorIn int
@@ -83,7 +84,7 @@ type worker struct {
 func newWorld(seed uint64, broken func(*world), seen coverage) *world {
 	m := &world{
 		seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), mem: memstore.New(), contents: map[contentKey]*content{},
-		replayed: map[string]bool{}, seen: seen, trace: func(string, ...any) {}, moves: moves(), nested: nested(),
+		replayed: map[string]bool{}, reproposed: map[string]bool{}, seen: seen, trace: func(string, ...any) {}, moves: moves(), nested: nested(),
 	}
 	m.draw()
 	m.publishLater()
