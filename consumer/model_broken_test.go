@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/arbitrate"
 	"github.com/semel-dev/semel/broker"
+	"github.com/semel-dev/semel/inbox"
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/memstore"
 )
@@ -57,8 +59,12 @@ var broken = map[string]struct {
 	}},
 	"parked without inbox row":       {"applied twice", func(m *world) { m.wrap(&parkedUnrecorded{m.plain()}) }},
 	"hold released without its size": {"order of key", func(m *world) { m.wrap(&releaseAll{m.plain()}) }},
-	"no fence":                       {"applied twice", func(m *world) { m.wrap(&noFence{m.plain()}) }},
-	"version not compared":           {"version went backwards", func(m *world) { m.wrap(&noVersions{m.plain()}) }},
+	"no fence": {"applied twice", func(m *world) {
+		m.src, m.cfg.Inbox = newSource(m, 1), inbox.Position // where nothing else would notice
+		m.cfg.Order, m.cfg.Arbitrate = OrderNone, arbitrate.Policy{}
+		m.wrap(&noFence{m.plain()})
+	}},
+	"version not compared": {"version went backwards", func(m *world) { m.wrap(&noVersions{m.plain()}) }},
 }
 
 // plain is a store without queued statements.
