@@ -111,7 +111,8 @@ func DelayOf(err error) (d time.Duration, ok bool) {
 }
 
 // At ties err to message i of a batch; a batch handler returns
-// errors.Join(At(i, err), …). At(i, nil) is nil.
+// errors.Join(At(i, err), …). Marks go inside: At(i, Permanent(err)). At(i, nil)
+// is nil.
 func At(i int, err error) error {
 	if err == nil {
 		return nil

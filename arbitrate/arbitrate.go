@@ -104,7 +104,7 @@ var layouts = [...]string{
 	"2006-01-02T15:04:05.999999999Z0700",
 	"2006-01-02 15:04:05.999999999 -0700",
 	time.RFC1123Z,
-	time.RFC1123,
+	"Mon, 02 Jan 2006 15:04:05 GMT", // other abbreviations mean what the machine's own zone makes of them
 }
 
 // ParseTime reads a version that is a time and returns it in nanoseconds since

@@ -122,6 +122,7 @@ func TestParseTimeRefuses(t *testing.T) {
 		"", "now", "2026-07-01", "12:34:56", "2026-07-01T12:34:56", "2026-07-01 12:34:56", // no zone: wrong twice a year
 		"2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "1677-12-31T23:59:59Z", "2262-01-01T00:00:00Z", "0001-01-01T00:00:00Z",
 		"1e9", "1782909296.5", "-9223372036854775808", "9223372037", "99999999999", "9223372036854775808", "Wed, 01 Jul 2026 12:34:56 XYZT1",
+		"Mon, 30 Apr 2018 17:38:19 EST", "Mon, 30 Apr 2018 17:38:19 CET", // which zone that is, every machine decides for itself
 	} {
 		if v, err := arbitrate.ParseTime(s); err == nil || v.Set {
 			t.Errorf("%q is taken for %+v", s, v)
