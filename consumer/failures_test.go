@@ -212,8 +212,8 @@ func TestStoreDown(t *testing.T) {
 		if ls := letters(t, st); len(ls) > 0 {
 			t.Errorf("somebody was charged: %+v", ls)
 		}
-		if len(c.events.paused) < 2 || !strings.Contains(c.events.paused[0], "connection lost") || c.events.paused[len(c.events.paused)-1] != "<nil>" {
-			t.Errorf("pauses: %v", c.events.paused)
+		if len(c.events.pauses()) < 2 || !strings.Contains(c.events.pauses()[0], "connection lost") || c.events.pauses()[len(c.events.pauses())-1] != "<nil>" {
+			t.Errorf("pauses: %v", c.events.pauses())
 		}
 	})
 }
@@ -273,8 +273,8 @@ func TestCommitUnknown(t *testing.T) {
 				if p.total() != runs {
 					t.Errorf("%d handler runs, want %d", p.total(), runs)
 				}
-				if len(c.events.paused) != 6 {
-					t.Errorf("pauses: %v", c.events.paused)
+				if len(c.events.pauses()) != 6 {
+					t.Errorf("pauses: %v", c.events.pauses())
 				}
 				if ls := letters(t, st); len(ls) > 0 {
 					t.Errorf("somebody was charged: %+v", ls)

@@ -178,8 +178,8 @@ func TestMaxHeld(t *testing.T) {
 		if err != nil || len(s.Holds) != 1 || s.Holds[0].Size != 5 {
 			t.Errorf("holds: %+v %v", s.Holds, err)
 		}
-		if len(c.events.paused) == 0 || c.events.paused[0] != `5 messages are held behind key "a"` {
-			t.Errorf("pauses: %v", c.events.paused)
+		if len(c.events.pauses()) == 0 || c.events.pauses()[0] != `5 messages are held behind key "a"` {
+			t.Errorf("pauses: %v", c.events.pauses())
 		}
 		discard(t, st, letterOf(t, st, "a0").Ref)
 		if err := c.wait(t); err != nil {

@@ -331,8 +331,8 @@ func TestReceiveFails(t *testing.T) {
 		c := start(t, noDrain(), r, st, consumer.Each(count))
 		time.Sleep(time.Minute)
 		wantEffects(t, st, ids(messages(3))...)
-		if len(c.events.paused) != 20 {
-			t.Errorf("pauses: %v", c.events.paused)
+		if len(c.events.pauses()) != 20 {
+			t.Errorf("pauses: %v", c.events.pauses())
 		}
 		b.FailReceive(r, 1, semel.Fault(errors.New("no such topic")))
 		b.Publish(-1, messages(4)[3:]...)

@@ -52,6 +52,13 @@ func (e *events) observer() semel.Observer {
 	}
 }
 
+// pauses are what was told of pauses, so far.
+func (e *events) pauses() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.paused)
+}
+
 func (e *events) scope(parts ...string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
