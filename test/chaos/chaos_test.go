@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,15 +105,18 @@ setup: |
   CREATE TABLE IF NOT EXISTS effects (id TEXT NOT NULL, key TEXT NOT NULL, rev INTEGER NOT NULL);
   CREATE TABLE IF NOT EXISTS counter (n INTEGER NOT NULL);
   INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
-  CREATE TABLE IF NOT EXISTS amounts (amount INTEGER NOT NULL CHECK (amount >= 0))
+  CREATE TABLE IF NOT EXISTS amounts (amount INTEGER NOT NULL CHECK (amount >= 0));
+  CREATE INDEX IF NOT EXISTS effect ON effects (id)
 message: {id: .id, key: .key}
 handle:
   sql:
     - UPDATE counter SET n = n + 1
     - INSERT INTO effects (id, key, rev) VALUES (:id, :key, :rev)
     - INSERT INTO amounts (amount) VALUES (:amount)
-  with: {id: .id, key: .key, rev: .rev, amount: .amount}
-retry: {delays: [100ms, 200ms, 400ms]}
+    - exec: UPDATE counter SET n = n WHERE :after = '' OR EXISTS (SELECT 1 FROM effects WHERE id = :after)
+      none: stale
+  with: {id: .id, key: .key, rev: .rev, amount: .amount, after: .after}
+retry: {delays: [200ms, 400ms, 800ms, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s, 1s]}
 batch: 200
 max_crashes: 100
 horizon: 7d
@@ -131,62 +135,80 @@ type input struct {
 	deliveries int
 }
 
-// newInput makes n messages, a few of which cannot be read or are refused, and
-// delivers three in ten of the others again, all of it in random order.
+// newInput makes n messages and delivers three in ten of them again, all of it
+// in random order. Of a hundred, one is refused or cannot be read, and two
+// refer to a message that comes a little later, so that they fail at first.
 func newInput(r *rand.Rand, n int, lines bool) *input {
 	in := &input{want: rig.Want{Lines: lines, Torn: true}}
-	var bodies []string
-	dead := map[string]bool{}
+	order := shuffled(r, n)
+	in.deliveries = len(order)
+	first := make([]int, n)
+	for at := len(order) - 1; at >= 0; at-- {
+		first[order[at]] = at
+	}
 	for i := range n {
 		m := rig.Message{ID: fmt.Sprintf("m%05d", i), Key: fmt.Sprintf("k%03d", r.IntN(500)), Rev: int64(i)}
-		amount := 1
-		switch r.IntN(200) {
-		case 0:
+		amount, after := 1, ""
+		switch other := order[min(first[i]+1+r.IntN(perFile), len(order)-1)]; {
+		case i%200 == 0:
 			m.Fate, amount = rig.Dead, -1
-		case 1:
+		case i%200 == 1:
 			m.Fate = rig.Dead
 			m.Body = fmt.Sprintf(`{"id": "%s", "key": `, m.ID)
 			m.ID = ""
+		case i%50 == 2 && other%50 > 2:
+			after = fmt.Sprintf("m%05d", other)
 		}
 		if m.Body == "" {
-			m.Body = fmt.Sprintf(`{"id":%q,"key":%q,"rev":%d,"amount":%d}`, m.ID, m.Key, m.Rev, amount)
+			m.Body = fmt.Sprintf(`{"id":%q,"key":%q,"rev":%d,"amount":%d,"after":%q}`, m.ID, m.Key, m.Rev, amount, after)
 		}
-		dead[m.Body] = m.Fate == rig.Dead
 		in.want.Messages = append(in.want.Messages, m)
-		bodies = append(bodies, m.Body)
-		if m.ID != "" && r.Float64() < repeated {
-			bodies = append(bodies, m.Body)
-		}
 	}
-	r.Shuffle(len(bodies), func(i, j int) { bodies[i], bodies[j] = bodies[j], bodies[i] })
-	in.deliveries = len(bodies)
 	size := 1
 	if lines {
 		size = perFile
 	}
-	for at := 0; at < len(bodies); at += size {
-		in.file(bodies[at:min(at+size, len(bodies))], dead, lines)
+	for part := range slices.Chunk(order, size) {
+		in.file(part, lines)
 	}
 	in.want.Files = in.files
 	return in
 }
 
-func (in *input) file(part []string, dead map[string]bool, lines bool) {
-	name, text := fmt.Sprintf("%05d", len(in.files)), strings.Join(part, "\n")
-	for _, body := range part {
-		if dead[body] && lines {
-			in.want.Dead = append(in.want.Dead, body+"\n")
-		} else if dead[body] {
-			in.want.Dead = append(in.want.Dead, body)
+// shuffled is the numbers below n, some of them twice. What cannot be read has
+// no id, so it does not come again.
+func shuffled(r *rand.Rand, n int) []int {
+	var order []int
+	for i := range n {
+		order = append(order, i)
+		if i%200 != 1 && r.Float64() < repeated {
+			order = append(order, i)
+		}
+	}
+	r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}
+
+func (in *input) file(part []int, lines bool) {
+	end := ""
+	if lines {
+		end = "\n"
+	}
+	name, text := fmt.Sprintf("%05d", len(in.files)), ""
+	for _, i := range part {
+		m := in.want.Messages[i]
+		text += m.Body + end
+		if m.Fate == rig.Dead {
+			in.want.Dead = append(in.want.Dead, m.Body+end)
 		}
 	}
 	switch {
 	case !lines:
 		name += ".json"
 	case len(in.files)%2 == 0:
-		name, text = name+".ndjson", text+"\n"
+		name += ".ndjson"
 	default:
-		name, text = name+".ndjson.gz", compress(text+"\n")
+		name, text = name+".ndjson.gz", compress(text)
 	}
 	in.names, in.files = append(in.names, name), append(in.files, text)
 }
@@ -309,6 +331,9 @@ func check(t *testing.T, q *rig.Queue, in *input) {
 	}
 	if q.Run("status --rows --json").JSON(t, &s); !s.Balanced {
 		t.Errorf("the account in the tables does not balance: %v", s.Imbalances)
+	}
+	if n := q.Int("SELECT COUNT(*) FROM semel_letter WHERE state = 'applied'"); n < int64(len(in.want.Messages)/100) {
+		t.Errorf("%d letters were applied: parked messages were hardly tried", n)
 	}
 	if left, err := os.ReadDir(q.Path("processing")); err != nil || len(left) > 0 {
 		t.Errorf("processing/ holds %v, %v", left, err)
