@@ -335,8 +335,15 @@ func check(t *testing.T, q *rig.Queue, in *input) {
 	if n := q.Int("SELECT COUNT(*) FROM semel_letter WHERE state = 'applied'"); n < int64(len(in.want.Messages)/100) {
 		t.Errorf("%d letters were applied: parked messages were hardly tried", n)
 	}
-	if left, err := os.ReadDir(q.Path("processing")); err != nil || len(left) > 0 {
-		t.Errorf("processing/ holds %v, %v", left, err)
+	left, err := os.ReadDir(q.Path("processing"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range left {
+		// Killed while it registered: hidden, empty, swept after the lease.
+		if e.Name()[0] != '.' {
+			t.Errorf("processing/ holds %s", e.Name())
+		}
 	}
 }
 
