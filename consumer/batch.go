@@ -326,7 +326,7 @@ func (b *batch[Tx]) verdicts(err error) error {
 	unnamed := stray(err)
 	semel.EachAt(err, func(j int, err error) {
 		if j < 0 || j >= len(b.targets) { // whom it means is not known, nor is it a verdict on anybody
-			unnamed = cmp.Or(unnamed, fmt.Errorf("the handler named message %d of %d: %v", j, len(b.targets), err))
+			unnamed = cmp.Or(unnamed, fmt.Errorf("the handler named message %d of %d: %v", j, len(b.targets), err)) //nolint:errorlint // a mark inside must not steer an error that is about nobody
 			return
 		}
 		var f *failure
@@ -367,7 +367,7 @@ func stray(err error) error {
 	if !named(err) {
 		return err
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case interface{ Unwrap() []error }:
 		for _, sub := range e.Unwrap() {
 			if s := stray(sub); s != nil {

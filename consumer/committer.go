@@ -117,7 +117,7 @@ func (w *committer[Tx]) process(items []item) error {
 		}
 		if w.hard.Err() != nil {
 			w.giveUp(items, semel.Released)
-			return nil
+			return nil //nolint:nilerr // what failed was given back
 		}
 		n := w.cut(items)
 		err := w.attempt(items[:n])
@@ -432,7 +432,7 @@ func (w *committer[Tx]) after(items []item, err error) error {
 	case errors.As(err, &full):
 		return w.waitForKey(full)
 	case w.hard.Err() != nil:
-		return nil // cancelled handlers are charged with nothing
+		return nil //nolint:nilerr // cancelled handlers are charged with nothing
 	case errors.As(err, &failed):
 		return w.failed(items, failed)
 	case errors.As(err, &opaque):

@@ -36,11 +36,11 @@ func (w *committer[Tx]) letters() (time.Duration, error) {
 		due, next, err := w.c.store.Due(w.hard, w.c.cfg.Name, w.c.cfg.MaxBatch, w.c.cfg.MaxBytes)
 		switch {
 		case w.hard.Err() != nil:
-			return 0, nil
+			return 0, nil //nolint:nilerr // it ends
 		case err != nil && w.c.store.Classify(err) == semel.ClassFault:
 			return 0, err
 		case err != nil:
-			return time.Second, nil // deliveries will notice, too, and pause
+			return time.Second, nil //nolint:nilerr // deliveries will notice, too, and pause
 		case len(due) == 0 && next < 0:
 			return time.Second, nil
 		case len(due) == 0:
@@ -53,7 +53,7 @@ func (w *committer[Tx]) letters() (time.Duration, error) {
 		case ran == 0: // someone else took them
 			return 50 * time.Millisecond, nil
 		case w.c.soft.Err() != nil:
-			return 0, nil
+			return 0, nil //nolint:nilerr // it ends
 		}
 	}
 }

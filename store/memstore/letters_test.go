@@ -189,7 +189,7 @@ func TestNote(t *testing.T) {
 	want(t, "letter", []int64{int64(ls[0].Seen), int64(ls[0].Proposed), ls[0].Version}, []int64{2, 2, 1})
 	rs, err := s.Revisions(t.Context(), "c", "a")
 	must(t, err)
-	want(t, "revisions", fmt.Sprint(len(rs), rs[0].N, rs[1].N, rs[1].Message.Body), "2 1 2 [2]")
+	want(t, "revisions", fmt.Sprint(len(rs), rs[0].N, rs[1].N, rs[1].Message.Body[0]), "2 1 2 2")
 	move(t, s, store.Move{Ref: "a", Version: 1, To: store.StateDiscarded})
 	ls, _ = s.List(t.Context(), store.Query{Consumer: "c"})
 	want(t, "proposed when closed", ls[0].Proposed, 0)

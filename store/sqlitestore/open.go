@@ -139,7 +139,7 @@ func check(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	var have [3]int
-	fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2])
+	_, _ = fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2])
 	if older(have, oldest) {
 		return sqlstore.Failf(semel.ClassFault, "SQLite %s can corrupt a database in WAL mode: use 3.51.3 or newer (modernc.org/sqlite v1.46.2 or newer)", version)
 	}

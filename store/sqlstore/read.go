@@ -24,7 +24,7 @@ func (s *Store) read(ctx context.Context, fn func(reader) error) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer tx.Rollback() //nolint:errcheck // nothing was written
 	return fn(reader{ctx: ctx, tx: tx, dialect: s.dialect})
 }
 

@@ -34,7 +34,7 @@ func (ss *session) prepared(ctx context.Context, d *Dialect, portable string) (*
 
 // control runs a statement that begins or ends a transaction.
 func (ss *session) control(ctx context.Context, d *Dialect, statement string) error {
-	st, err := ss.prepared(ctx, d, statement)
+	st, err := ss.prepared(ctx, d, statement) //nolint:sqlclosecheck // closed with the session
 	if err == nil {
 		_, err = st.ExecContext(ctx)
 	}

@@ -112,7 +112,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 	if t.over {
 		return nil, errOver
 	}
-	rows, err := t.session.conn.QueryContext(t.within(ctx), query, args...)
+	rows, err := t.session.conn.QueryContext(t.within(ctx), query, args...) //nolint:sqlclosecheck // the caller closes it, or the end of the transaction
 	return rows, t.lost(err)
 }
 
@@ -130,7 +130,7 @@ func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 	if t.over {
 		return nil, errOver
 	}
-	st, err := t.session.conn.PrepareContext(ctx, query)
+	st, err := t.session.conn.PrepareContext(ctx, query) //nolint:sqlclosecheck // closed at the end of the transaction
 	if err == nil {
 		t.stmts = append(t.stmts, st)
 	}
@@ -170,7 +170,7 @@ func (s *Store) set(ctx context.Context, x Tx, consumer string) (t *tx, n int64,
 
 // exec runs one of this package's statements.
 func (t *tx) exec(portable string, args ...any) (int64, error) {
-	st, err := t.session.prepared(t.quiet, t.store.dialect, portable)
+	st, err := t.session.prepared(t.quiet, t.store.dialect, portable) //nolint:sqlclosecheck // closed with the session
 	if err != nil {
 		return 0, t.lost(err)
 	}
@@ -184,7 +184,7 @@ func (t *tx) exec(portable string, args ...any) (int64, error) {
 // each runs one of this package's queries and calls scan for every row. scan
 // must not run statements.
 func (t *tx) each(portable string, scan func(*sql.Rows) error, args ...any) error {
-	st, err := t.session.prepared(t.quiet, t.store.dialect, portable)
+	st, err := t.session.prepared(t.quiet, t.store.dialect, portable) //nolint:sqlclosecheck // closed with the session
 	if err != nil {
 		return t.lost(err)
 	}

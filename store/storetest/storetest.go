@@ -115,7 +115,7 @@ func (s *suite[Tx]) abort(fn func(tx Tx) error) {
 		}
 		return errAbort
 	})
-	if err != errAbort || out != store.RolledBack {
+	if err != errAbort || out != store.RolledBack { //nolint:errorlint // as it is, not wrapped
 		s.Fatalf("the failing transaction ended with outcome %d, error %v; want it rolled back with the function's own error", out, err)
 	}
 }
@@ -140,7 +140,7 @@ func (s *suite[Tx]) meeting(first func(tx Tx) error, end error, second func(b st
 		<-begun
 		return end
 	})
-	if (end == nil) != (out == store.Committed) || err != end {
+	if (end == nil) != (out == store.Committed) || err != end { //nolint:errorlint // as it is, not wrapped
 		s.Errorf("the first transaction ended with outcome %d, error %v; want error %v", out, err, end)
 		select {
 		case <-inside:
