@@ -133,3 +133,31 @@ func TestStartAndDecided(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingAfterWhatIsGivenUp: once something of a scope was given back, what
+// comes behind it is not decided, or there would be a gap in the position.
+func TestNothingAfterWhatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, func(m *world) { m.manyWith(1, 10, 99) }, coverage{})
+		w.calm = true
+		w.start()
+		p, k := w.workers[0], w.workers[0].slots[0]
+		w.src.assign(p, w.src.unowned())
+		for range 2 {
+			w.publishOne()
+			p.receive(1)
+		}
+		k.giveUp(<-p.queues[0], semel.Released)
+		p.process(0)
+		p.leave(false)
+		if n := len(w.mem.Rows()); n > 0 {
+			t.Errorf("%d rows were written", n)
+		}
+		if f := w.fence(w.src.parts[0]); f.Next != (semel.Offset{}) {
+			t.Errorf("the position is %v", f.Next)
+		}
+		for _, b := range w.bad {
+			t.Error(b)
+		}
+	})
+}

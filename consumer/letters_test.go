@@ -487,6 +487,15 @@ func TestReturned(t *testing.T) {
 						t.Errorf("the handler got %q", seen)
 					}
 				}
+				if name == "revise" { // both contents are its own now
+					for _, body := range []string{"1", "2"} {
+						m.Body = []byte(body)
+						b.Publish(-1, m)
+					}
+					if a := run(t, cfg, b, st, work); a.Of[semel.Duplicate] != 2 || len(conflicts(t, st)) > 0 {
+						t.Errorf("account: %+v", a)
+					}
+				}
 				rs, err := st.Revisions(t.Context(), "test", l.Ref)
 				if err != nil || (name == "propose") != (len(rs) == 1) {
 					t.Errorf("revisions: %+v %v", rs, err)
@@ -534,6 +543,41 @@ func TestReturnedRepaired(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReasonIsForgotten: what a message met in a transaction that was rolled
+// back does not stick to it.
+func TestReasonIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, st := membroker.New(membroker.Config{Partitions: 2}), memstore.New()
+		b.Publish(0, semel.Message{ID: "a", Key: "good"})
+		b.Publish(1, semel.Message{ID: "a", Key: "bad", Body: []byte("x")})
+		r := b.Receiver()
+		met := false
+		st.Script(func(s memstore.Step) error { // the first loses its scope while both are in a transaction
+			if s.Op != memstore.OpPark || met {
+				return nil
+			}
+			met = true
+			b.Lose(r, 0)
+			return memstore.Errorf(semel.ClassContention, "deadlock")
+		})
+		cfg := noDrain()
+		cfg.Decoder = broker.DecoderFunc(func(d *semel.Delivery) error {
+			if d.Key == "bad" {
+				return semel.Invalidf("a field is missing")
+			}
+			return nil
+		})
+		c := start(t, cfg, r, st, consumer.Each(count))
+		time.Sleep(time.Minute)
+		if err := c.stop(t); err != nil || !met {
+			t.Error(met, err)
+		}
+		if l := letterOf(t, st, "a"); l.Reason != letter.Invalid || l.Conflict || strings.Contains(l.Error, "other content") {
+			t.Errorf("letter: %+v", l)
+		}
+	})
 }
 
 // TestReturnedTwice: two repairs in one batch; neither is forgotten.

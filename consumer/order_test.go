@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker"
 	"github.com/semel-dev/semel/broker/membroker"
 	"github.com/semel-dev/semel/consumer"
 	"github.com/semel-dev/semel/inbox"
@@ -139,6 +140,61 @@ func TestDeadHead(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestDeadAtIntakeHolds: a message that dies without having been run holds its
+// key like one that failed, from the same batch on.
+func TestDeadAtIntakeHolds(t *testing.T) {
+	byKey(t, func(t *testing.T, cfg consumer.Config) {
+		cfg.DeadHolds, cfg.Arbitrate.On = true, true
+		b, st := membroker.New(membroker.Config{Partitions: 1}), memstore.New()
+		ms := keyed("a", 3)
+		ms[1].Version, ms[2].Version = semel.Version{N: 1, Set: true}, semel.Version{N: 2, Set: true} // the first has none
+		b.Publish(0, ms...)
+		run(t, cfg, b, st, consumer.Each(count))
+		wantEffects(t, st)
+		balanced(t, st)
+		discard(t, st, letterOf(t, st, "a0").Ref)
+		run(t, cfg, b, st, consumer.Each(count))
+		wantEffects(t, st, "a1", "a2")
+		balanced(t, st)
+	})
+}
+
+// TestAnotherKey: a letter that turns out to be about another key when it is
+// read again leaves its place.
+func TestAnotherKey(t *testing.T) {
+	byKey(t, func(t *testing.T, cfg consumer.Config) {
+		cfg.DeadHolds = true
+		mended := false
+		cfg.Decoder = broker.DecoderFunc(func(d *semel.Delivery) error {
+			if d.ID == "a0" && !mended {
+				return semel.Invalidf("a field is missing")
+			}
+			if d.ID == "a0" {
+				d.Key = "b"
+			}
+			return nil
+		})
+		b, st := membroker.New(membroker.Config{Partitions: 1}), memstore.New()
+		p := plans(map[string][]error{"a0": {errNotNow}})
+		b.Publish(0, keyed("a", 3)...)
+		run(t, cfg, b, st, p.work())
+		wantEffects(t, st)
+		mended = true
+		replay(t, st, letterOf(t, st, "a0").Ref)
+		cfg.Drain = &consumer.Drain{Wait: -1}
+		run(t, cfg, b, st, p.work())
+		wantEffects(t, st, "a1", "a2")
+		balanced(t, st)
+		cfg.Drain = &consumer.Drain{Wait: 2 * time.Hour}
+		run(t, cfg, b, st, p.work())
+		wantEffects(t, st, "a0", "a1", "a2")
+		if l := letterOf(t, st, "a0"); l.Message.Key != "b" || l.State != store.StateApplied {
+			t.Errorf("letter: %+v", l)
+		}
+		balanced(t, st)
+	})
 }
 
 // TestRepeatsBehindAKey: a message that comes twice takes one place.

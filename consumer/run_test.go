@@ -102,7 +102,7 @@ func TestDrainTimeout(t *testing.T) {
 		if took := time.Since(begin); took != 5*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if a := c.Account(); a.Of[semel.Released] != a.Received || a.Received == 0 {
+		if a := c.Account(); a.Of[semel.Released]+a.Of[semel.Dropped] != a.Received || a.Of[semel.Released] == 0 {
 			t.Errorf("account: %+v", a)
 		}
 		wantEffects(t, st)
@@ -384,6 +384,33 @@ func TestPurge(t *testing.T) {
 		}
 		if n := len(b.Unsettled()); n > 0 {
 			t.Errorf("%d unsettled", n)
+		}
+	})
+}
+
+// TestRevokeGivesUp: what is not in a transaction when a scope is revoked is
+// given up at once; nobody waits for it.
+func TestRevokeGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, st := membroker.New(membroker.Config{Partitions: 1}), memstore.New()
+		b.Publish(0, messages(50)...)
+		cfg := noDrain()
+		cfg.MaxBatch = 5
+		r := b.Receiver()
+		c := start(t, cfg, r, st, consumer.Each(slow))
+		time.Sleep(2500 * time.Millisecond)
+		begin := time.Now()
+		if err := b.Revoke(t.Context(), r, 0); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := c.stop(t); err != nil {
+			t.Error(err)
+		}
+		if a := c.Account(); a.Of[semel.Applied] != 5 || a.Of[semel.Dropped] != a.Received-5 || a.Received < 10 {
+			t.Errorf("account: %+v", a)
 		}
 	})
 }

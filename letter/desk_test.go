@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/letter"
@@ -241,6 +242,29 @@ func TestReplayProposed(t *testing.T) {
 	}
 	if s, err := st.Status(t.Context(), "c", true); err != nil || s.HoldKeys != 0 {
 		t.Errorf("%+v %v", s.Holds, err)
+	}
+	balanced(t, st)
+}
+
+// TestDiscardAfterARevision: a message whose time was repaired is booked where
+// its row is.
+func TestDiscardAfterARevision(t *testing.T) {
+	st := memstore.New()
+	park(t, st, of("a", "a"))
+	propose(t, st, "a", "resent", semel.Message{ID: "a", Body: []byte("2"), Time: time.Unix(10*86400, 0)})
+	if done, err := (desk{Store: st}).ReplayProposed(t.Context(), "c", []string{"a"}, "ann", ""); err != nil || done[0].Err != nil {
+		t.Fatal(done, err)
+	}
+	l := find(t, st, "a")
+	_, err := st.InTx(t.Context(), store.Mark{}, func(ctx context.Context, tx *memstore.Tx) error {
+		_, err := st.Move(ctx, tx, "c", []store.Move{{Ref: "a", Version: l.Version, To: store.StateDead}}, nil)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := (desk{Store: st}).Discard(t.Context(), "c", []string{"a"}, "ann", "no use"); err != nil || done[0].Err != nil {
+		t.Fatal(done, err)
 	}
 	balanced(t, st)
 }
