@@ -40,8 +40,7 @@ func config() consumer.Config {
 
 // count is the effect that must happen once per message.
 func count(_ context.Context, t tx, m semel.Message) error {
-	t.Add("effect/"+m.ID, 1)
-	return nil
+	return t.Add("effect/"+m.ID, 1)
 }
 
 func run(t *testing.T, cfg consumer.Config, b *membroker.Broker, st store.Backend[tx], w consumer.Work[tx]) semel.Account {

@@ -624,8 +624,12 @@ func (m *world) revoke(w *worker, p *partition) bool {
 	go func() {
 		defer func() {
 			r.done = true
-			if v, ok := recover().(fault.Crash); ok {
+			switch v := recover().(type) {
+			case nil:
+			case fault.Crash:
 				r.crash = v
+			default:
+				panic(v)
 			}
 		}()
 		_ = w.c.scopes.Revoked(ctx, []semel.Scope{p.Scope})
