@@ -145,6 +145,26 @@ func TestPositionIsEnough(t *testing.T) {
 	})
 }
 
+// TestDelaysAreBounded: what a handler asks for cannot park a message for ever.
+func TestDelaysAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, st := membroker.New(membroker.Config{}), memstore.New()
+		b.Publish(-1, messages(1)...)
+		cfg := config()
+		cfg.Drain = &consumer.Drain{Wait: -1}
+		run(t, cfg, b, st, consumer.Each(func(context.Context, tx, semel.Message) error {
+			return semel.RetryAfter(errors.New("later"), 100*365*24*time.Hour)
+		}))
+		letters, err := st.List(t.Context(), store.Query{Consumer: "test"})
+		if err != nil || len(letters) != 1 {
+			t.Fatalf("%d letters, want 1: %v", len(letters), err)
+		}
+		if wait := letters[0].Due.Sub(letters[0].Created); wait != retry.MaxDelay {
+			t.Errorf("it is due after %v, want %v", wait, retry.MaxDelay)
+		}
+	})
+}
+
 // TestGraded (C1 to C4): permanent errors die at once, transient ones are
 // retried once at once and then with delays, and everything else flows.
 func TestGraded(t *testing.T) {

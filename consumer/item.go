@@ -7,6 +7,7 @@ import (
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/retry"
 	"github.com/semel-dev/semel/store"
 )
 
@@ -122,14 +123,14 @@ func (c *Consumer[Tx]) charge(it *item, err error) {
 		it.bury(store.Business, "permanent", it.err)
 	default:
 		now, delay, dead := c.cfg.Retry.Next(it.attempts)
-		asked, wants := semel.DelayOf(err)
+		if asked, wants := semel.DelayOf(err); wants {
+			now, delay = false, min(asked, retry.MaxDelay)
+		}
 		switch {
 		case dead:
 			it.bury(store.System, "exhausted", it.err)
-		case now && !wants:
+		case now:
 			it.alone = true
-		case wants:
-			it.fate, it.due, it.class, it.why = park, asked, store.System, "failed"
 		default:
 			it.fate, it.due, it.class, it.why = park, delay, store.System, "failed"
 		}
