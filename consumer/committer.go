@@ -343,23 +343,16 @@ func (w *committer[Tx]) follow() (err error) {
 	return nil
 }
 
+// clearedSuspicions keeps what the batch wrote of a scope under suspicion.
 func (w *committer[Tx]) clearedSuspicions(items []item) {
-	for i := range items {
-		sc := items[i].scope
-		if sc == nil || sc.suspect == nil {
-			continue
-		}
-		for _, s := range w.b.suspects {
-			if s.Unit == sc.suspect.Unit {
-				if s.Limit == 0 {
-					sc.suspect = nil
-				} else {
-					*sc.suspect = s
-				}
-				break
-			}
-		}
-		return // careful batches have one scope
+	sc := items[0].scope
+	if sc == nil || sc.suspect == nil {
+		return
+	}
+	if left := w.b.suspects[0]; left.Limit > 0 {
+		*sc.suspect = left
+	} else {
+		sc.suspect = nil
 	}
 }
 

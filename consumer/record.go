@@ -252,21 +252,16 @@ func (c *Consumer[Tx]) move(it *item, v semel.Verdict) store.Move {
 	return m
 }
 
-// clear takes what the batch decides off the suspicions against its units.
+// clear takes what the batch decides off the suspicions against its units. A
+// scope under suspicion has the batch for itself; see cut.
 func (b *batch[Tx]) clear() {
+	if sc := b.items[0].scope; sc != nil && sc.suspect != nil {
+		b.suspects = append(b.suspects, decided(*sc.suspect, len(b.items)))
+		return
+	}
 	for i := range b.items {
-		it := &b.items[i]
-		switch {
-		case it.suspect != nil:
-			b.suspects = append(b.suspects, store.Suspect{Unit: it.suspect.Unit})
-		case it.scope != nil && it.scope.suspect != nil && (i == 0 || b.items[i-1].scope != it.scope):
-			n := 0
-			for j := range b.items {
-				if b.items[j].scope == it.scope {
-					n++
-				}
-			}
-			b.suspects = append(b.suspects, decided(*it.scope.suspect, n))
+		if s := b.items[i].suspect; s != nil {
+			b.suspects = append(b.suspects, store.Suspect{Unit: s.Unit})
 		}
 	}
 }
