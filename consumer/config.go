@@ -77,8 +77,8 @@ type Config struct {
 	// are cancelled. Default 20 s.
 	DrainTimeout time.Duration
 	// Start says where to begin a scope that has no position yet. Default
-	// StartRefuse where the source knows its bounds, and the beginning for
-	// sources whose scopes come and go (files).
+	// StartRefuse; scopes that come and go (files) are read from their
+	// beginning all the same.
 	Start Start
 	// Drain makes Run return by itself. nil: it runs until cancelled.
 	Drain *Drain

@@ -34,7 +34,7 @@ const (
 	Started Point = "S1-started" // start of a lone message committed, handler not run
 )
 
-// All lists every point in this package's order. Adapters have their own.
+// all is in the order of the pipeline.
 var all = [...]Point{Received, Decoded, Opened, Admitted, Handled, Committed, Settling, Parked, Stored, Retaken, Started}
 
 // All returns the pipeline's points. Adapters add theirs to their own lists.
