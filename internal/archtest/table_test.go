@@ -68,6 +68,7 @@ var table = []layer{
 		"broker/membroker", "store/memstore"}},
 
 	{path: "internal/archtest", may: nil},
+	{path: "internal/trap", may: []string{"fault"}},
 	{path: "internal/...", may: []string{"."}},
 	{path: "examples/...", may: []string{"..."}},
 	{path: "cmd/semel/...", may: []string{"..."}, libraries: true},

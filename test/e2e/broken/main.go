@@ -19,7 +19,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/semel-dev/semel/fault"
-	"github.com/semel-dev/semel/test/e2e/trap"
+	"github.com/semel-dev/semel/internal/trap"
 )
 
 // variant names a mistake.
@@ -48,7 +48,7 @@ func main() {
 	flag.StringVar(&v, "variant", string(sound), "the mistake to make")
 	flag.Parse()
 	c.variant = variant(v)
-	err := trap.Arm()
+	_, err := trap.Arm(os.Getenv, fault.All())
 	if err == nil {
 		err = c.run(context.Background())
 	}

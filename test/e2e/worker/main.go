@@ -9,17 +9,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/broker"
 	"github.com/semel-dev/semel/broker/filebroker"
 	"github.com/semel-dev/semel/consumer"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/internal/trap"
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/sqlitestore"
 	"github.com/semel-dev/semel/store/sqlstore"
-	"github.com/semel-dev/semel/test/e2e/trap"
 )
 
 type options struct {
@@ -34,7 +34,7 @@ func main() {
 	flag.StringVar(&o.deadly, "deadly", "", "the id whose handler kills the process")
 	flag.BoolVar(&o.lines, "lines", false, "every line of a file is a message")
 	flag.Parse()
-	err := trap.Arm()
+	_, err := trap.Arm(os.Getenv, append(fault.All(), filebroker.Points()...))
 	if err == nil {
 		err = run(context.Background(), o)
 	}
@@ -100,7 +100,7 @@ func decode(d *semel.Delivery) error {
 func handler(deadly string) func(context.Context, sqlstore.Tx, semel.Message) error {
 	return func(ctx context.Context, tx sqlstore.Tx, m semel.Message) error {
 		if m.ID == deadly {
-			trap.Raise(syscall.SIGKILL)
+			trap.Kill()
 		}
 		var b body
 		if err := json.Unmarshal(m.Body, &b); err != nil {

@@ -14,6 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/semel-dev/semel/broker/filebroker"
+	"github.com/semel-dev/semel/fault"
+	"github.com/semel-dev/semel/internal/trap"
+
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 )
@@ -68,7 +72,7 @@ func Main(args []string) int {
 }
 
 func (a *app) main(args []string) int {
-	restore, err := armFaults(a.getenv)
+	restore, err := trap.Arm(a.getenv, append(fault.All(), filebroker.Points()...))
 	if err != nil {
 		fmt.Fprintln(a.err, "semel:", err)
 		return exitUsage

@@ -3,15 +3,12 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/broker"
-	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/store"
 )
 
@@ -62,47 +59,6 @@ func TestCauseLeavesOutWhatIsToldAnyway(t *testing.T) {
 		if got := cause(s, "a-1", "f.json@1:0"); got != want {
 			t.Errorf("%q: %q", s, got)
 		}
-	}
-}
-
-func TestFaults(t *testing.T) {
-	for spec, want := range map[string]string{"C9": "unknown point", "C1-received:0": "not a count", "C1-received:x": "not a count", "C1-received:1:1": "not a count"} {
-		if _, err := armFaults(func(n string) string { return map[string]string{faultVar: spec}[n] }); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", spec, err)
-		}
-	}
-	restore, err := armFaults(func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	restore()
-
-	path := filepath.Join(t.TempDir(), "log")
-	restore, err = armFaults(func(n string) string { return map[string]string{faultLogVar: path}[n] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	fault.Hit(fault.Received)
-	fault.Hit(fault.Received)
-	fault.Hit("F1-claimed")
-	restore()
-	fault.Hit(fault.Decoded)
-	if b, err := os.ReadFile(path); err != nil || string(b) != "C1-received\nF1-claimed\n" {
-		t.Errorf("log %q, %v", b, err)
-	}
-
-	sprung := 0
-	p := &trap{seen: map[fault.Point]bool{}, point: fault.Committed, left: 2, spring: func() { sprung++ }}
-	for _, at := range []fault.Point{fault.Opened, fault.Committed, fault.Opened} {
-		p.hit(at)
-	}
-	if sprung != 0 {
-		t.Error("sprang too early")
-	}
-	p.hit(fault.Committed)
-	p.hit(fault.Committed)
-	if sprung != 1 {
-		t.Errorf("sprang %d times", sprung)
 	}
 }
 

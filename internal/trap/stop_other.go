@@ -1,6 +1,6 @@
 //go:build !unix
 
-package cli
+package trap
 
 // stopSelf ends the process: here nothing could continue it.
-func stopSelf() { kill() }
+func stopSelf() { Kill() }
