@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -113,14 +114,14 @@ type Drain struct {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.Keep, 30*24*time.Hour)
-	def(&c.MaxBatch, 2000)
-	def(&c.MaxBytes, 16<<20)
-	def(&c.MaxHeld, 1000)
-	def(&c.MaxCommitters, 4)
-	def(&c.MaxCrashes, 3)
-	def(&c.HandlerTimeout, 30*time.Second)
-	def(&c.DrainTimeout, 20*time.Second)
+	c.Keep = cmp.Or(c.Keep, 30*24*time.Hour)
+	c.MaxBatch = cmp.Or(c.MaxBatch, 2000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 16<<20)
+	c.MaxHeld = cmp.Or(c.MaxHeld, 1000)
+	c.MaxCommitters = cmp.Or(c.MaxCommitters, 4)
+	c.MaxCrashes = cmp.Or(c.MaxCrashes, 3)
+	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 20*time.Second)
 	if c.Worker == "" {
 		host, _ := os.Hostname()
 		c.Worker = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), rand.Text()[:8])
@@ -129,13 +130,6 @@ func (c Config) withDefaults() Config {
 		c.Drain = &Drain{Wait: c.Retry.Longest()}
 	}
 	return c
-}
-
-func def[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate returns all problems of the configuration by itself, at once.

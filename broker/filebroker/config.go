@@ -1,6 +1,7 @@
 package filebroker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -90,24 +91,17 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.MarkerSuffix, ".ok")
-	def(&c.Scans, 3)
-	def(&c.MinAge, 5*time.Second)
-	def(&c.MaxBytes, 16<<20)
-	def(&c.MaxScopes, 256)
-	def(&c.Lease, 30*time.Second)
-	def(&c.Poll, 250*time.Millisecond)
+	c.MarkerSuffix = cmp.Or(c.MarkerSuffix, ".ok")
+	c.Scans = cmp.Or(c.Scans, 3)
+	c.MinAge = cmp.Or(c.MinAge, 5*time.Second)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 16<<20)
+	c.MaxScopes = cmp.Or(c.MaxScopes, 256)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
+	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
 	if c.Report == nil {
 		c.Report = func(string, error) {}
 	}
 	return c
-}
-
-func def[T comparable](p *T, v T) {
-	var zero T
-	if *p == zero {
-		*p = v
-	}
 }
 
 // Validate returns all problems of the configuration by itself, at once.
