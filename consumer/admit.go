@@ -269,21 +269,22 @@ func (b *batch[Tx]) find(ctx context.Context) error {
 			ids = append(ids, b.prior[i].ID)
 		}
 	}
+	for i := range b.items {
+		if it := &b.items[i]; it.d.ID == "" && it.letter == nil && it.verdict == semel.Undecided {
+			refs = append(refs, b.c.ref(it))
+		}
+	}
+	if b.c.recorded && len(ids)+len(refs) == 0 {
+		return nil
+	}
 	any, err := b.c.store.Any(ctx, b.tx, b.c.cfg.Name)
 	if err != nil || !any {
 		return err
 	}
 	for i := range b.items {
-		switch it := &b.items[i]; {
-		case it.letter != nil || it.verdict != semel.Undecided:
-		case it.d.ID == "":
-			refs = append(refs, b.c.ref(it))
-		case !b.c.recorded:
+		if it := &b.items[i]; !b.c.recorded && it.d.ID != "" && it.letter == nil && it.verdict == semel.Undecided {
 			ids = append(ids, it.d.ID)
 		}
-	}
-	if len(ids)+len(refs) == 0 {
-		return nil
 	}
 	slices.Sort(ids)
 	slices.Sort(refs)
