@@ -286,6 +286,9 @@ func (b *batch[Tx]) find(ctx context.Context) error {
 			ids = append(ids, it.d.ID)
 		}
 	}
+	if len(ids)+len(refs) == 0 {
+		return nil
+	}
 	slices.Sort(ids)
 	slices.Sort(refs)
 	b.letters, err = b.c.store.Find(ctx, b.tx, b.c.cfg.Name, slices.Compact(ids), slices.Compact(refs), b.letters)
