@@ -114,6 +114,7 @@ func (a *app) root() *cobra.Command {
 		Long: `semel takes messages from a source, applies each to your database once, and can
 say of every message where it is now.
 
+  semel demo                          what goes wrong without it, in seconds
   semel run orders.yaml --once        take what is there, then end
   semel status orders.yaml            what waits, where, for whom
   semel letters list orders.yaml      what could not be applied, and why
@@ -131,7 +132,7 @@ say of every message where it is now.
 	root.SetVersionTemplate("semel {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
-	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.demoCommand(), a.versionCommand())
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return root
 }
