@@ -215,7 +215,7 @@ func (t *table) commit(ds []semel.Delivery) (kept []semel.Delivery, fenced []sem
 		for _, d := range ds {
 			key := d.Position.Scope.String()
 			row := rows[key]
-			if t.files == Lines && (row.Epoch != t.epoch[key] || d.Position.Lo < row.Next) {
+			if t.files != Whole && (row.Epoch != t.epoch[key] || d.Position.Lo < row.Next) {
 				fenced = append(fenced, d.Position.Scope)
 				continue
 			}

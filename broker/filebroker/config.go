@@ -17,7 +17,26 @@ const (
 	Whole Files = iota
 	// Lines: every line of a file is one message (NDJSON, plain or gzip).
 	Lines
+	// Array: a file is one JSON array, plain or gzip, and each of its elements
+	// is a message.
+	Array
+	// CSV: the first line of a file, plain or gzip, has the names of the
+	// columns, and every record after it is a message: a JSON object with the
+	// names in their order and strings as values. RFC 4180; blank lines are
+	// skipped.
+	CSV
 )
+
+// splitter returns one for a file that is about to be read.
+func (c Config) splitter() splitter {
+	switch c.Files {
+	case Array:
+		return &byArray{}
+	case CSV:
+		return newCSV(c.Delimiter)
+	}
+	return byLine{}
+}
 
 // Complete says how a file in inbox/ is known to be finished by its writer.
 // Names that begin with a dot and sidecars of error/ never count as files.
@@ -55,6 +74,9 @@ type Config struct {
 	Create bool
 	// Files says what a message is. Default Whole.
 	Files Files
+	// Delimiter stands between the fields of CSV. Default ','; a printable
+	// ASCII character that is no letter, digit or quote, or a tab.
+	Delimiter byte
 	// Complete says when a file may be taken. Default Renamed.
 	Complete Complete
 	// MarkerSuffix is what Marked appends. Default ".ok"; it begins with a
@@ -91,6 +113,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.Delimiter = cmp.Or(c.Delimiter, ',')
 	c.MarkerSuffix = cmp.Or(c.MarkerSuffix, ".ok")
 	c.Scans = cmp.Or(c.Scans, 3)
 	c.MinAge = cmp.Or(c.MinAge, 5*time.Second)
@@ -114,7 +137,10 @@ func (c Config) Validate() error {
 	case base == inboxDir:
 		bad("root %q is the inbox itself: name its parent %q; inbox/, processing/, done/ and error/ live below the root", c.Root, filepath.Dir(filepath.Clean(c.Root)))
 	}
-	if c.Files > Lines || c.Complete > Settled || c.Done > Delete {
+	if d := c.Delimiter; d != 0 && !IsDelimiter(d) {
+		bad("delimiter %q: a printable ASCII character that is no letter, digit or quote, or a tab", d)
+	}
+	if c.Files > CSV || c.Complete > Settled || c.Done > Delete {
 		bad("unknown value of Files, Complete or Done")
 	}
 	if s := c.MarkerSuffix; s != "" && (len(s) < 3 || s[0] != '.' || strings.ContainsRune(s, filepath.Separator)) {
@@ -127,4 +153,9 @@ func (c Config) Validate() error {
 		bad("Scans, MinAge, MaxBytes, MaxScopes, Lease and Poll cannot be negative")
 	}
 	return errors.Join(errs...)
+}
+
+// IsDelimiter reports whether c may be Config.Delimiter.
+func IsDelimiter(c byte) bool {
+	return c == '\t' || c > ' ' && c < 0x7f && c != '"' && c != '\'' && (!isScalar(c) || c == '-' || c == '+' || c == '.')
 }

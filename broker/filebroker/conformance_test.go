@@ -2,9 +2,11 @@ package filebroker
 
 import (
 	"bytes"
+	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,8 +21,10 @@ func TestConformance(t *testing.T) {
 	t.Run("settled", func(t *testing.T) {
 		brokertest.Run(t, harness(Config{Complete: Settled, MinAge: time.Millisecond, Scans: 2}, publishWhole))
 	})
-	t.Run("lines", func(t *testing.T) { brokertest.Run(t, harness(Config{Files: Lines}, publishLines)) })
-	t.Run("gzip", func(t *testing.T) { brokertest.Run(t, harness(Config{Files: Lines}, publishGzip)) })
+	for _, f := range formats {
+		t.Run(f.name, func(t *testing.T) { brokertest.Run(t, harness(Config{Files: f.files}, publishParts(f.files, false))) })
+		t.Run(f.name+" gzip", func(t *testing.T) { brokertest.Run(t, harness(Config{Files: f.files}, publishParts(f.files, true))) })
+	}
 }
 
 // harness runs the suite on directories; publish writes one batch to inbox/.
@@ -78,28 +82,54 @@ func publishMarked(tb testing.TB, inbox string, n int, ms []semel.Message) {
 	}
 }
 
-// publishLines writes three files, so that there are several scopes.
-func publishLines(tb testing.TB, inbox string, n int, ms []semel.Message) {
-	for i := range 3 {
-		if body := linesOf(ms, i, 3); len(body) > 0 {
-			publish(tb, filepath.Join(inbox, fmt.Sprintf("%d-%d.ndjson", n, i)), body)
+// publishParts writes three files, so that there are several scopes.
+func publishParts(files Files, packed bool) func(tb testing.TB, inbox string, n int, ms []semel.Message) {
+	return func(tb testing.TB, inbox string, n int, ms []semel.Message) {
+		for i := range 3 {
+			var parts []string
+			for j := i; j < len(ms); j += 3 {
+				parts = append(parts, string(ms[j].Body))
+			}
+			if len(parts) == 0 {
+				continue
+			}
+			body := fileOf(tb, files, parts)
+			if packed {
+				body = zipped(tb, body)
+			}
+			publish(tb, filepath.Join(inbox, fmt.Sprintf("%d-%d", n, i)), body)
 		}
 	}
 }
 
-func publishGzip(tb testing.TB, inbox string, n int, ms []semel.Message) {
-	for i := range 3 {
-		if body := linesOf(ms, i, 3); len(body) > 0 {
-			publish(tb, filepath.Join(inbox, fmt.Sprintf("%d-%d.gz", n, i)), zipped(tb, body))
-		}
+// fileOf makes a file of objects of strings, all with the names of the first.
+func fileOf(tb testing.TB, files Files, objects []string) []byte {
+	switch files {
+	case Array:
+		return []byte("[\n  " + strings.Join(objects, ",\n  ") + "\n]\n")
+	case CSV:
+		return csvOf(tb, objects)
 	}
+	return []byte(strings.Join(objects, "\n") + "\n")
 }
 
-func linesOf(ms []semel.Message, from, step int) []byte {
-	var b bytes.Buffer
-	for i := from; i < len(ms); i += step {
-		b.Write(ms[i].Body)
-		b.WriteByte('\n')
+func csvOf(tb testing.TB, objects []string) []byte {
+	var out bytes.Buffer
+	w := csv.NewWriter(&out)
+	for i, o := range objects {
+		var names, values []string
+		for j, s := range inOrder(tb, []byte(o)) {
+			if j%2 == 0 {
+				names = append(names, s)
+			} else {
+				values = append(values, s)
+			}
+		}
+		if i == 0 {
+			w.Write(names)
+		}
+		w.Write(values)
 	}
-	return b.Bytes()
+	w.Flush()
+	return out.Bytes()
 }

@@ -23,11 +23,11 @@ type crashCase struct {
 func crashes() []crashCase {
 	var cs []crashCase
 	add := func(name string, ps ...plan) { cs = append(cs, crashCase{name, ps}) }
-	for _, files := range []Files{Whole, Lines} {
-		kind := [...]string{Whole: "whole", Lines: "lines"}[files]
+	for _, files := range kinds() {
+		kind := kindName(files)
 		for nth := range 3 {
 			for _, at := range []fault.Point{Claimed, Moved, Noted, Arrived} {
-				if nth > 1 && (files == Lines || at == Noted || at == Arrived) {
+				if nth > 1 && (files != Whole || at == Noted || at == Arrived) {
 					continue // there are two files of lines, and two bad messages
 				}
 				add(fmt.Sprint(kind, " ", at, " ", nth+1), plan{Files: files, DieAt: at, Nth: nth + 1})
@@ -50,9 +50,17 @@ func crashes() []crashCase {
 		add(fmt.Sprint(kind, " three in a row"), plan{Files: files, DieAt: Noted}, plan{Files: files, DieAt: Arrived}, plan{Files: files, DieAt: Moved})
 		add(fmt.Sprint(kind, " ", Taken, " after ", Arrived), plan{Files: files, DieAt: Arrived}, plan{Files: files, DieAt: Taken})
 	}
-	add(fmt.Sprint("lines ", Split), plan{Files: Lines, DieAt: Split})
-	add(fmt.Sprint("lines ", Split, " 2"), plan{Files: Lines, DieAt: Split, Nth: 2})
+	for _, f := range formats {
+		add(fmt.Sprint(f.name, " ", Split), plan{Files: f.files, DieAt: Split})
+		add(fmt.Sprint(f.name, " ", Split, " 2"), plan{Files: f.files, DieAt: Split, Nth: 2})
+	}
 	return cs
+}
+
+func kinds() []Files { return []Files{Whole, Lines, Array, CSV} }
+
+func kindName(f Files) string {
+	return [...]string{Whole: "whole", Lines: "lines", Array: "array", CSV: "csv"}[f]
 }
 
 // TestCrashPoints kills a real process at every point and lets another one
@@ -110,8 +118,8 @@ func (d *dir) fill(p plan) expected {
 		}
 	}
 	ext := ".json"
-	if p.Files == Lines {
-		ext = ".ndjson"
+	if p.Files != Whole {
+		ext = "." + kindName(p.Files)
 	}
 	d.write(d.at("done", "a"+ext), "older a")
 	d.write(d.at("error", "b"+ext), "older b")
@@ -119,7 +127,7 @@ func (d *dir) fill(p plan) expected {
 	d.write(d.at("error", "back"+ext+sidecarSuffix), `{"file":"back`+ext+`","letter":"L9","why":"a person has seen it"}`)
 	w := expected{done: []string{"older a"}, error: []string{"older b", "not a sidecar of ours, but it has the name"}}
 	d.fillWhole(p, &w)
-	d.fillLines(p, &w)
+	d.fillParts(p, ext, &w)
 	return w
 }
 
@@ -139,17 +147,54 @@ func (d *dir) fillWhole(p plan, w *expected) {
 	}
 }
 
-func (d *dir) fillLines(p plan, w *expected) {
-	if p.Files != Lines {
+func (d *dir) fillParts(p plan, ext string, w *expected) {
+	if p.Files == Whole {
 		return
 	}
-	w.letters = map[string]string{"bad 2\n": "letter of a.ndjson", "bad 5\n": "letter of back.ndjson"}
-	for name, body := range map[string]string{"a.ndjson": "good 1\nbad 2\n\ngood 3\n", "back.ndjson": "good 4\nbad 5\ngood 6"} {
-		d.arrive(p, name, body)
+	w.letters = map[string]string{}
+	for name, words := range map[string][]string{"a": {"good 1", "bad 2", "", "good 3"}, "back": {"good 4", "bad 5", "good 6"}} {
+		body := fileOfWords(p.Files, words, name == "a")
+		d.arrive(p, name+ext, body)
 		w.done = append(w.done, body)
-		w.decided = append(w.decided, strings.FieldsFunc(body, func(r rune) bool { return r == '\n' })...)
+		for _, word := range words {
+			if word == "" {
+				continue
+			}
+			w.decided = append(w.decided, wordBody(p.Files, word))
+			if strings.HasPrefix(word, "bad") {
+				dead := fileOfWords(p.Files, []string{word}, true)
+				w.error = append(w.error, dead)
+				w.letters[dead] = "letter of " + name + ext
+			}
+		}
 	}
-	w.error = append(w.error, "bad 2\n", "bad 5\n")
+}
+
+// fileOfWords makes a file with a message for every word but the empty ones.
+func fileOfWords(files Files, words []string, newline bool) (s string) {
+	switch files {
+	case Array:
+		quoted := []string{}
+		for _, w := range words {
+			if w != "" {
+				quoted = append(quoted, `"`+w+`"`)
+			}
+		}
+		s = "[" + strings.Join(quoted, ", ") + "]"
+	case CSV:
+		s = "v\n" + strings.Join(words, "\n")
+	default:
+		s = strings.Join(words, "\n")
+	}
+	if newline {
+		s += "\n"
+	}
+	return s
+}
+
+// wordBody is the message that a word becomes.
+func wordBody(files Files, word string) string {
+	return map[Files]string{Lines: word, Array: `"` + word + `"`, CSV: `{"v":"` + word + `"}`}[files]
 }
 
 func (d *dir) arrive(p plan, name, body string) {
@@ -196,7 +241,7 @@ func (d *dir) check(w expected, ch *child) {
 func (w expected) without(found []string) expected {
 	w.letters = maps.Clone(w.letters)
 	w.error = slices.DeleteFunc(slices.Clone(w.error), func(body string) bool {
-		lost := w.missing > 0 && strings.HasPrefix(body, "bad") && !slices.Contains(found, body)
+		lost := w.missing > 0 && strings.Contains(body, "bad") && !slices.Contains(found, body)
 		if lost {
 			w.missing--
 			delete(w.letters, body)

@@ -22,7 +22,7 @@ const (
 type item struct {
 	file        *file
 	start, next int64
-	body        []byte
+	raw, body   []byte // raw: the record as it stands in its file, if it was kept
 	bad         error
 	returns     string
 	whole       bool // the rest of a file, or all of it: rejecting moves the file
@@ -72,7 +72,7 @@ func (l *ledger) close(b *batch, it *item) {
 		return
 	}
 	it.state = closed
-	it.body = nil
+	it.raw, it.body = nil, nil
 	if b.open--; b.open == 0 {
 		if i := slices.Index(l.batches, b); i >= 0 {
 			l.batches = slices.Delete(l.batches, i, i+1)

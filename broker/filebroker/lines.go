@@ -13,8 +13,9 @@ import (
 	"github.com/semel-dev/semel/broker"
 )
 
-// lines is a queue whose messages are lines of files. A file is a scope: it
-// is assigned when it is claimed and revoked when all of it is decided.
+// lines is a queue whose messages are parts of files: lines, elements of an
+// array, records of CSV. A file is a scope: it is assigned when it is claimed
+// and revoked when all of it is decided.
 type lines struct {
 	*core
 	owner broker.Owner
@@ -30,7 +31,9 @@ type lines struct {
 type lineFile struct {
 	r       *reader
 	fh      *os.File
-	start   int64 // where to begin
+	start   int64 // where to begin; what is before was decided
+	behind  bool  // what was decided has to be passed over yet
+	stopped int64 // where broken begins
 	broken  error // why it cannot be read
 	revoked bool
 	retry   time.Time // when to try to finish it again
@@ -63,7 +66,7 @@ func (l *lines) Capabilities() broker.Capabilities {
 func (l *lines) gather(ctx context.Context, b *basket) error {
 	for want := 1; !b.full() && ctx.Err() == nil; {
 		if f := l.current(); f != nil {
-			if more, err := l.readInto(f, b); more || err != nil {
+			if more, err := l.readInto(ctx, f, b); more || err != nil {
 				return err
 			}
 			continue
@@ -89,8 +92,11 @@ func (l *lines) current() *file {
 }
 
 // readInto adds lines of f; more says that the next one did not fit.
-func (l *lines) readInto(f *file, b *basket) (more bool, err error) {
+func (l *lines) readInto(ctx context.Context, f *file, b *basket) (more bool, err error) {
 	if err := l.open(f); err != nil {
+		return false, err
+	}
+	if err := l.catchUp(ctx, f); err != nil {
 		return false, err
 	}
 	before := len(b.items)
@@ -108,33 +114,60 @@ func (l *lines) readInto(f *file, b *basket) (more bool, err error) {
 // fill reports whether the file has come to its end.
 func (l *lines) fill(f *file, b *basket) (end bool) {
 	for f.lines.broken == nil {
-		ln, err := f.lines.r.next()
+		rec, err := f.lines.r.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return true
 		case err != nil:
-			f.lines.start, f.lines.broken = ln.start, err
+			f.lines.stopAt(rec.start, err)
 			continue
-		case !b.fits(int64(len(ln.body))):
-			f.lines.r.unread(ln)
+		case !b.fits(int64(len(rec.body))):
+			f.lines.r.unread(rec)
 			return false
 		}
-		b.add(l.item(f, ln))
+		b.add(item{file: f, start: rec.start, next: rec.next, raw: rec.raw, body: rec.body, bad: rec.bad, returns: f.returns()})
 	}
 	if f.fate == nil {
 		f.fate = f.lines.broken
-		b.add(item{file: f, whole: true, start: f.lines.start, next: restEnd, returns: f.returns(), bad: semel.Invalid(f.lines.broken)})
+		b.add(item{file: f, whole: true, start: f.lines.stopped, next: restEnd, returns: f.returns(), bad: semel.Invalid(f.lines.broken)})
 	}
 	return true
 }
 
-func (l *lines) item(f *file, ln line) item {
-	it := item{file: f, start: ln.start, next: ln.next, body: ln.body, returns: f.returns()}
-	if ln.tooLong {
-		it.bad = semel.Invalidf("the line has %d bytes, more than the %d allowed", ln.next-ln.start, l.cfg.MaxBytes)
-	}
-	return it
+// stopAt notes that nothing can be read from a place on.
+func (lf *lineFile) stopAt(at int64, why error) {
+	lf.stopped, lf.broken = max(lf.start, at), why
 }
+
+// catchUp passes over the records that were decided before. Formats other than
+// lines are read from the beginning of the file again: what a byte in the
+// middle means depends on those before it, and a reader that guessed might go
+// on where another one stops.
+func (l *lines) catchUp(ctx context.Context, f *file) error {
+	for lf := f.lines; lf.behind && lf.broken == nil; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rec, err := lf.r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if lf.behind = false; rec.start < lf.start {
+				l.condemn(f, ErrChanged)
+			}
+		case err != nil:
+			lf.stopAt(rec.start, err)
+		case rec.start >= lf.start:
+			lf.behind = false
+			lf.r.unread(rec)
+		case rec.next > lf.start:
+			l.condemn(f, errInside)
+		}
+	}
+	return nil
+}
+
+// errInside says that a position lies in the middle of a record.
+var errInside = errors.New("the position up to which the file was decided is none of this format: was it read in another one before?")
 
 // returns names the letter that the file came back for, once: a dead line
 // comes back as a file of one line.
@@ -169,10 +202,13 @@ func (l *lines) open(f *file) error {
 	}
 	lf.fh = fh
 	src, chunk, err := l.plain.open(fh, f.id.size)
-	if err == nil {
-		err = skipTo(src, lf.start)
+	from := int64(0)
+	if err == nil && l.cfg.Files == Lines {
+		from = lf.start
+		err = skipTo(src, from)
 	}
-	lf.r = newReader(src, lf.start, l.cfg.MaxBytes, chunk)
+	lf.behind = from < lf.start
+	lf.r = newReader(src, l.cfg.splitter(), from, l.cfg.MaxBytes, chunk)
 	switch {
 	case err == nil:
 	case lf.start == 0:

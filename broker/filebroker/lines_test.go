@@ -30,7 +30,7 @@ func TestReaderAgainstSplit(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			src = iotest.OneByteReader(src)
 		}
-		r := newReader(src, start, limit, 1+rnd.IntN(10))
+		r := newReader(src, byLine{}, start, limit, 1+rnd.IntN(10))
 		var got, want []string
 		for {
 			l, err := r.next()
@@ -44,7 +44,7 @@ func TestReaderAgainstSplit(t *testing.T) {
 				r.unread(l)
 				l, _ = r.next()
 			}
-			got = append(got, fmt.Sprintf("%d-%d %v %q", l.start, l.next, l.tooLong, l.body))
+			got = append(got, fmt.Sprintf("%d-%d %v %q", l.start, l.next, l.bad != nil, l.body))
 		}
 		for at := start; at < int64(len(content)); {
 			body, _, found := bytes.Cut(content[at:], []byte("\n"))
@@ -94,7 +94,7 @@ func TestReaderKeepsWhatItHandedOut(t *testing.T) {
 		want = append(want, s)
 		content.WriteString(s + "\n")
 	}
-	r := newReader(strings.NewReader(content.String()), 0, 100, 64)
+	r := newReader(strings.NewReader(content.String()), byLine{}, 0, 100, 64)
 	var lines [][]byte
 	for {
 		l, err := r.next()
@@ -112,7 +112,7 @@ func TestReaderKeepsWhatItHandedOut(t *testing.T) {
 
 func TestReaderStopsAtAnError(t *testing.T) {
 	broken := errors.New("broken")
-	r := newReader(io.MultiReader(strings.NewReader("one\ntwo\nthr"), iotest.ErrReader(broken)), 0, 100, 4)
+	r := newReader(io.MultiReader(strings.NewReader("one\ntwo\nthr"), iotest.ErrReader(broken)), byLine{}, 0, 100, 4)
 	for _, want := range []string{"one", "two"} {
 		if l, err := r.next(); err != nil || string(l.body) != want {
 			t.Fatalf("line %q, %v; want %q", l.body, err, want)
@@ -121,7 +121,7 @@ func TestReaderStopsAtAnError(t *testing.T) {
 	if l, err := r.next(); !errors.Is(err, broken) || l.start != 8 {
 		t.Errorf("at %d: %v; want the error at 8", l.start, err)
 	}
-	r = newReader(io.MultiReader(strings.NewReader("ok\nfar too long"), iotest.ErrReader(broken)), 0, 5, 4)
+	r = newReader(io.MultiReader(strings.NewReader("ok\nfar too long"), iotest.ErrReader(broken)), byLine{}, 0, 5, 4)
 	r.next()
 	if l, err := r.next(); !errors.Is(err, broken) || l.start != 3 {
 		t.Errorf("inside a long line at %d: %v; want the error at 3", l.start, err)

@@ -74,7 +74,8 @@ func lineName(name string, off int64) string {
 // lineCopy is the name that a line has in its claim on the way there.
 func lineCopy(off int64) string { return linePrefix + strconv.FormatInt(off, 10) }
 
-// copyLine writes the exact bytes of a line into its claim.
+// copyLine writes the exact bytes of a record into its claim, with what makes
+// them a file of its format.
 func (c *core) copyLine(it *item) error {
 	path := filepath.Join(it.file.claim.dir, lineCopy(it.start))
 	out, err := os.Create(path)
@@ -94,14 +95,19 @@ func (c *core) copyLine(it *item) error {
 }
 
 func writeLine(out io.Writer, it *item) error {
-	if it.body == nil {
-		return copyRange(out, it.file, it.start, it.next)
+	before, behind := it.file.lines.r.split.around()
+	if _, err := out.Write(before); err != nil {
+		return err
 	}
-	b := it.body
-	if it.next-it.start > int64(len(b)) {
-		b = append(b[:len(b):len(b)], '\n')
+	var err error
+	if it.raw == nil {
+		err = copyRange(out, it.file, it.start, it.next)
+	} else {
+		_, err = out.Write(it.raw)
 	}
-	_, err := out.Write(b)
+	if err == nil {
+		_, err = out.Write(behind)
+	}
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/semel-dev/semel/fault"
 )
 
-// Queue is what Open returns. With Files: Lines it is also a broker.Owned.
+// Queue is what Open returns. Unless files are Whole it is also a broker.Owned.
 type Queue interface {
 	broker.Receiver
 	broker.Measurer
@@ -32,7 +32,7 @@ func Open(ctx context.Context, cfg Config) (Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.cfg.Files == Lines {
+	if c.cfg.Files != Whole {
 		l := &lines{core: c}
 		c.mode = l
 		return l, nil

@@ -21,10 +21,10 @@ import (
 // TestKilledWorkerIsReplacedAtOnce: the lock is free, so nobody waits for the
 // lease.
 func TestKilledWorkerIsReplacedAtOnce(t *testing.T) {
-	for _, files := range []Files{Whole, Lines} {
-		t.Run(fmt.Sprint(files), func(t *testing.T) {
+	for _, files := range kinds() {
+		t.Run(kindName(files), func(t *testing.T) {
 			d := newDir(t)
-			d.put("a", "1\n")
+			d.put("a", fileOfKind(files, "1"))
 			ch := start(t, plan{Root: d.root, Files: files, Hold: true, Lease: time.Hour})
 			ch.until("holding")
 			ch.signal(syscall.SIGKILL)
@@ -34,7 +34,7 @@ func TestKilledWorkerIsReplacedAtOnce(t *testing.T) {
 			q := d.openKind(files, Config{Lease: time.Hour}, p)
 			ds := d.receiveN(q, 1)
 			how := ds[0].Takeover
-			if files == Lines {
+			if files != Whole {
 				how = p.kinds[0]
 			}
 			if how != semel.Crashed {
@@ -47,20 +47,28 @@ func TestKilledWorkerIsReplacedAtOnce(t *testing.T) {
 
 func (d *dir) openKind(files Files, cfg Config, p *positions) Queue {
 	d.Helper()
-	if files == Lines {
-		return d.openLines(cfg, p)
+	if cfg.Files = files; files != Whole {
+		return d.openParts(cfg, p)
 	}
 	return d.open(cfg)
+}
+
+// fileOfKind holds one message, of a word.
+func fileOfKind(files Files, word string) string {
+	if files == Whole {
+		return word + "\n"
+	}
+	return fileOfWords(files, []string{word}, true)
 }
 
 // TestStoppedWorkerIsReplaced: a process that is stopped keeps its lock, so
 // the age of the lock file decides. When it goes on it settles nothing of
 // what others have, and takes up new work.
 func TestStoppedWorkerIsReplaced(t *testing.T) {
-	for _, files := range []Files{Whole, Lines} {
-		t.Run(fmt.Sprint(files), func(t *testing.T) {
+	for _, files := range kinds() {
+		t.Run(kindName(files), func(t *testing.T) {
 			d := newDir(t)
-			d.put("a", "1\n")
+			d.put("a", fileOfKind(files, "1"))
 			const lease = 300 * time.Millisecond
 			ch := start(t, plan{Root: d.root, Files: files, Hold: true, Lease: lease})
 			first := ch.until("worker")
@@ -71,7 +79,7 @@ func TestStoppedWorkerIsReplaced(t *testing.T) {
 			q := d.openKind(files, Config{Lease: lease}, p)
 			ds := d.receiveN(q, 1)
 			how := ds[0].Takeover
-			if files == Lines {
+			if files != Whole {
 				how = p.kinds[0]
 			}
 			if how != semel.Orphaned {
@@ -88,7 +96,7 @@ func TestStoppedWorkerIsReplaced(t *testing.T) {
 				}
 			}
 			// Two files: one for each, whoever is faster.
-			d.put("b", "2\n")
+			d.put("b", fileOfKind(files, "2"))
 			ch.until("got b")
 			p.decide(ds...)
 			d.ack(q, ds...)
@@ -102,7 +110,7 @@ func TestStoppedWorkerIsReplaced(t *testing.T) {
 			if err := ch.wait(); err != nil {
 				t.Errorf("the stopped worker ended with %v; it said %q", err, ch.seen)
 			}
-			if files == Lines && !ch.said("lost a") {
+			if files != Whole && !ch.said("lost a") {
 				t.Errorf("the stopped worker was not told that it lost its file; it said %q", ch.seen)
 			}
 			d.want("done", "a", "b")

@@ -338,6 +338,11 @@ func newPositions() *positions { return &positions{next: map[semel.Scope]semel.O
 func (d *dir) openLines(cfg Config, p *positions) Queue {
 	d.Helper()
 	cfg.Files = Lines
+	return d.openParts(cfg, p)
+}
+
+func (d *dir) openParts(cfg Config, p *positions) Queue {
+	d.Helper()
 	q := d.open(cfg)
 	if p != nil {
 		q.(broker.Owned).Bind(p)

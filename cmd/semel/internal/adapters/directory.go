@@ -1,13 +1,9 @@
 package adapters
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,8 +19,13 @@ import (
 
 func queueConfig(f *config.File) filebroker.Config {
 	c := filebroker.Config{Root: f.Source.Path, Consumer: f.Name, MaxBytes: f.Rules.MaxBytes}
-	if f.Files == "lines" {
+	switch f.Files {
+	case "lines":
 		c.Files = filebroker.Lines
+	case "array":
+		c.Files = filebroker.Array
+	case "csv":
+		c.Files, c.Delimiter = filebroker.CSV, f.Delimiter
 	}
 	switch f.Complete {
 	case "marker":
@@ -71,10 +72,7 @@ const (
 const sidecarSuffix = ".semel.json"
 
 // directory looks at a directory queue.
-type directory struct {
-	cfg   filebroker.Config
-	lines bool
-}
+type directory struct{ cfg filebroker.Config }
 
 func lookAtDirectory(f *config.File) Bystander {
 	c := queueConfig(f)
@@ -84,7 +82,7 @@ func lookAtDirectory(f *config.File) Bystander {
 	if c.MarkerSuffix == "" {
 		c.MarkerSuffix = ".ok"
 	}
-	return directory{c, c.Files == filebroker.Lines}
+	return directory{c}
 }
 
 // Check finds out what Open would refuse, without making a directory.
@@ -278,69 +276,14 @@ func (d directory) Each(ctx context.Context, stage string, fn func(string, *seme
 }
 
 func (d directory) read(ctx context.Context, path string, fn func(string, *semel.Delivery) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
 	place, err := filepath.Rel(d.cfg.Root, path)
 	if err != nil {
 		return err
 	}
-	if d.lines {
-		return d.readLines(ctx, f, place, fn)
-	}
-	m := delivery(path, 0)
-	if fi, err := f.Stat(); err != nil {
-		return err
-	} else if fi.Size() > d.cfg.MaxBytes {
-		m.Malformed = semel.Invalidf("the file has %d bytes, more than the %d allowed", fi.Size(), d.cfg.MaxBytes)
-		return fn(place, m)
-	}
-	if m.Body, err = io.ReadAll(f); err != nil {
-		return err
-	}
-	return fn(place, m)
-}
-
-func delivery(path string, at int64) *semel.Delivery {
-	d := &semel.Delivery{}
-	d.Position.Scope.Name = filepath.Base(path)
-	d.Position.Lo = at
-	return d
-}
-
-// readLines hands over every line that is not blank.
-func (d directory) readLines(ctx context.Context, f *os.File, place string, fn func(string, *semel.Delivery) error) error {
-	src := bufio.NewReaderSize(f, 64<<10)
-	if magic, _ := src.Peek(3); bytes.Equal(magic, []byte{0x1f, 0x8b, 8}) {
-		z, err := gzip.NewReader(src)
-		if err != nil {
-			return d.broken(f.Name(), place, 0, err, fn)
+	return filebroker.Read(ctx, d.cfg, path, func(m *semel.Delivery) error {
+		if d.cfg.Files == filebroker.Whole {
+			return fn(place, m)
 		}
-		src = bufio.NewReaderSize(z, 64<<10)
-	}
-	for at := int64(0); ; {
-		line, err := src.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return d.broken(f.Name(), place, at, err, fn)
-		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			m := delivery(f.Name(), at)
-			m.Body = bytes.TrimSuffix(line, []byte("\n"))
-			if err := fn(fmt.Sprintf("%s:%d", place, at), m); err != nil {
-				return err
-			}
-		}
-		at += int64(len(line))
-		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-}
-
-func (d directory) broken(path, place string, at int64, why error, fn func(string, *semel.Delivery) error) error {
-	m := delivery(path, at)
-	m.Malformed = semel.Invalid(why)
-	return fn(fmt.Sprintf("%s:%d", place, at), m)
+		return fn(fmt.Sprintf("%s:%d", place, m.Position.Lo), m)
+	})
 }

@@ -147,7 +147,7 @@ func TestProblems(t *testing.T) {
 		{"message:", "mesage:", `p.yaml: message is missing: add message: {id: .event_id}, with a jq expression that gives each event its own id
 p.yaml:4:1: unknown key "mesage": did you mean message?`},
 		{"name: orders", "nonsense: orders", `p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it
-p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, complete, done, start, message, inbox, trust_id, arbitrate, order, dead_holds, handle, setup, retry, keep, horizon, error_return, batch, max_crashes`},
+p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter, complete, done, start, message, inbox, trust_id, arbitrate, order, dead_holds, handle, setup, retry, keep, horizon, error_return, batch, max_crashes`},
 		{"name: orders", "name: orders\nname: b", `p.yaml:2:1: the key "name" twice: it is there in line 1 already; keep one`},
 		{"id: .event_id", "id: .event_id\n  filtr: .a", `p.yaml:6:3: unknown key "filtr" in message: did you mean filter?`},
 		{"name: orders", "name: 2024", "p.yaml:1:7: name must be a text, not a number: put it between quotes"},
@@ -179,7 +179,10 @@ p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, complete,
 		{"id: .event_id", "id: .event_id\n  max_depth: 0", "p.yaml:6:14: message.max_depth must be a whole number: 1 to 10000"},
 
 		{"horizon: 7d", "horizon: 7d\ninbox: tabel", `p.yaml:10:8: inbox cannot be "tabel": did you mean table?`},
-		{"horizon: 7d", "horizon: 7d\nfiles: all", `p.yaml:10:8: files cannot be "all": one of whole, lines`},
+		{"horizon: 7d", "horizon: 7d\nfiles: all", `p.yaml:10:8: files cannot be "all": one of whole, lines, array, csv`},
+		{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: ab", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
+		{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: '\"'", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
+		{"horizon: 7d", "horizon: 7d\ndelimiter: ;", `p.yaml:10:12: delimiter is for CSV: add files: csv, or remove it`},
 		{"horizon: 7d", "horizon: 7d\ntrust_id: yes", "p.yaml:10:11: trust_id must be true or false, not a text: true or false"},
 		{"horizon: 7d", "horizon: 7d\nbatch: many", "p.yaml:10:8: batch must be a whole number: 1 to 100000"},
 		{"horizon: 7d", "horizon: 7", "p.yaml:9:10: horizon: a duration needs a unit: 500ms, 30s, 10m, 12h or 30d"},

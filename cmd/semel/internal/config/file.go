@@ -17,6 +17,7 @@ import (
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/arbitrate"
+	"github.com/semel-dev/semel/broker/filebroker"
 	"github.com/semel-dev/semel/consumer"
 	"github.com/semel-dev/semel/inbox"
 	"github.com/semel-dev/semel/retry"
@@ -34,14 +35,16 @@ type File struct {
 	// Files, Complete and Done are words of the file for directories; empty:
 	// not stated.
 	Files, Complete, Done string
-	Start                 consumer.Start
-	Rules                 message.Rules
-	Inbox                 inbox.Strategy
-	TrustID               bool
-	Arbitrate             arbitrate.Policy
-	Order                 consumer.Order
-	DeadHolds             bool
-	Handler               *sqlstep.Handler
+	// Delimiter stands between fields where Files is "csv"; 0: not stated.
+	Delimiter byte
+	Start     consumer.Start
+	Rules     message.Rules
+	Inbox     inbox.Strategy
+	TrustID   bool
+	Arbitrate arbitrate.Policy
+	Order     consumer.Order
+	DeadHolds bool
+	Handler   *sqlstep.Handler
 	// Setup are statements that make the pipeline's own tables.
 	Setup []string
 	Retry retry.Policy
@@ -66,7 +69,7 @@ type Options struct {
 
 // keys are those of the top level.
 var keys = []string{
-	"name", "source", "store", "files", "complete", "done", "start", "message", "inbox", "trust_id",
+	"name", "source", "store", "files", "delimiter", "complete", "done", "start", "message", "inbox", "trust_id",
 	"arbitrate", "order", "dead_holds", "handle", "setup", "retry", "keep", "horizon", "error_return",
 	"batch", "max_crashes",
 }
@@ -123,7 +126,8 @@ func (l *loader) read(doc ast.Node) {
 	}
 	f := l.file
 	l.names()
-	f.Files = l.word("files", "whole", "lines")
+	f.Files = l.word("files", "whole", "lines", "array", "csv")
+	f.Delimiter = l.delimiter()
 	f.Complete = l.word("complete", "rename", "marker", "settled")
 	f.Done = l.word("done", "keep", "delete")
 	if l.word("start", "first", "end") != "" {
@@ -156,6 +160,24 @@ func (l *loader) word(key string, words ...string) string {
 		return ""
 	}
 	return words[i]
+}
+
+func (l *loader) delimiter() byte {
+	n := l.top["delimiter"]
+	if n == nil {
+		return 0
+	}
+	s := l.text(n, "delimiter")
+	switch {
+	case s == "":
+	case len(s) > 1 || !filebroker.IsDelimiter(s[0]):
+		l.problem(n, `write ",", ";", "|" or "\t"`, "delimiter must be one character")
+	case l.file.Files != "csv":
+		l.problem(n, "add files: csv, or remove it", "delimiter is for CSV")
+	default:
+		return s[0]
+	}
+	return 0
 }
 
 // required tells that a key is missing.
