@@ -167,10 +167,10 @@ func (s *byArray) nested(c byte, at int64) error {
 }
 
 func (s *byArray) end(bool) error {
-	switch {
-	case s.state == arrayClosed:
+	switch s.state {
+	case arrayClosed:
 		return nil
-	case s.state == arrayOpen:
+	case arrayOpen:
 		return brokenf("not a JSON array: the file is empty")
 	}
 	return brokenf("the array has no end: the file stops at byte %d", s.at)
