@@ -45,7 +45,7 @@ test-core: ## Run the tests of the core module alone: standard library only, sec
 	$(GO) test ./... $(ARGS)
 
 .PHONY: check
-check: format vet lint arch ## Check format, vet, lint and the rules of internal/archtest
+check: format vet lint arch pages ## Check format, vet, lint, the rules of internal/archtest, and links and tables of the documentation
 
 .PHONY: format
 format:
@@ -65,18 +65,27 @@ lint:
 arch:
 	$(GO) test ./internal/archtest
 
+# The pages lie outside of the module that checks them, so a cached result says nothing.
+.PHONY: pages
+pages:
+	$(GO) test -count 1 ./test/docs -skip 'TestTutorial$$'
+	$(GO) test -count 1 ./cmd/semel/internal/cli -run 'Reference|ExitCodePage'
+
 .PHONY: bench
 bench: ## Run the benchmarks and write docs/benchmarks.md (ARGS for flags of test/bench)
 	$(GO) run ./test/bench $(ARGS)
+	$(GO) test ./test/docs -run Measured -args -write
 
 .PHONY: chaos
 chaos: ## Kill and stop real processes at random and check the effects (ARGS for flags of go test)
 	$(GO) test -count 1 -v -timeout 60m $(core)/test/chaos/... $(ARGS)
 
 .PHONY: fmt
-fmt: ## Format the code and write the depguard rules of .golangci.yml from the import table
+fmt: ## Format the code; write what is made from it: depguard rules from the import table, the reference from the commands
 	gofmt -w .
 	$(GO) test ./internal/archtest -run Depguard -write
+	$(GO) test ./cmd/semel/internal/cli -run Reference -write
+	$(GO) test ./test/docs -run 'Capabilities|Measured' -args -write
 
 .PHONY: clean
 clean: ## Remove what the targets above leave behind

@@ -237,14 +237,7 @@ horizon: 7d
 // TestMakeExample runs what the README tells a newcomer to run, twice, in a
 // copy of the repository.
 func TestMakeExample(t *testing.T) {
-	root, err := rig.Repository()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := copyTree(root, dir); err != nil {
-		t.Fatal(err)
-	}
+	dir := rig.Copy(t)
 	run := func(args ...string) rig.Exit {
 		e := rig.Run(t, rig.Command{Path: "make", Args: append([]string{"-s", "example"}, args...), Dir: dir})
 		if e.Code != 0 {
@@ -266,39 +259,4 @@ func TestMakeExample(t *testing.T) {
 		t.Errorf("the second time: %+v, want duplicates alone", s)
 	}
 	wantFlights(t, &q, 6654, 6580, 71, 3)
-}
-
-// copyTree copies what a clone would have, and whatever else lies there, but
-// nothing that is hidden.
-func copyTree(from, to string) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Name()[0] == '.' || e.Name() == "bin" {
-			continue
-		}
-		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		if e.IsDir() {
-			err = os.Mkdir(dst, 0o755)
-			if err == nil {
-				err = copyTree(src, dst)
-			}
-		} else if e.Type().IsRegular() {
-			err = copyFile(src, dst)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
 }

@@ -101,3 +101,51 @@ func Repository() (string, error) {
 	}
 	return "", fmt.Errorf("no go.work above the working directory")
 }
+
+// Copy returns a directory of the test with what a clone would have, and
+// whatever else lies in the repository, but nothing that is hidden or built.
+func Copy(t testing.TB) string {
+	t.Helper()
+	root, err := Repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := copyTree(root, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func copyTree(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name()[0] == '.' || e.Name() == "bin" || e.Name() == "dist" {
+			continue
+		}
+		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		if e.IsDir() {
+			err = os.Mkdir(dst, 0o755)
+			if err == nil {
+				err = copyTree(src, dst)
+			}
+		} else if e.Type().IsRegular() {
+			err = copyFile(src, dst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}
