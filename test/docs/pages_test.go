@@ -166,6 +166,34 @@ func broken(page string, d document, docs map[string]document) (problems []strin
 	return problems
 }
 
+// TestTables: every row has the cells of its header; a bar in code makes one
+// more if it is not escaped, and the reader loses the last.
+func TestTables(t *testing.T) {
+	for page := range documents(t) {
+		for _, problem := range crooked(read(t, filepath.Join(repository, page))) {
+			t.Errorf("%s: %s", page, problem)
+		}
+	}
+}
+
+func crooked(text string) (problems []string) {
+	cells := 0
+	for l := range prose(text) {
+		if !strings.HasPrefix(l, "|") {
+			cells = 0
+			continue
+		}
+		n := strings.Count(l, "|") - strings.Count(l, `\|`)
+		if cells == 0 {
+			cells = n
+		}
+		if n != cells {
+			problems = append(problems, fmt.Sprintf("%d cells, the header has %d: %s", n-1, cells-1, l))
+		}
+	}
+	return problems
+}
+
 // TestEveryPageIsReachable: whoever starts at the entrance finds every page of
 // docs by following links.
 func TestEveryPageIsReachable(t *testing.T) {
@@ -207,6 +235,9 @@ func TestCheckersOfPages(t *testing.T) {
 	d := parse(page)
 	if want := []string{"one", "a-b-c", "a-b-c-1"}; !slices.Equal(d.anchors, want) {
 		t.Errorf("anchors %q, want %q", d.anchors, want)
+	}
+	if got := crooked("| a | b |\n|---|---|\n| `x\\|y` | z |\n| `x|y` | z |\n"); len(got) != 1 {
+		t.Errorf("crooked rows %q, want the last", got)
 	}
 	docs := map[string]document{"docs/goals.md": d, "docs/benchmarks.md": {}}
 	if seen := reachable("docs/goals.md", docs); seen["docs/benchmarks.md"] {
