@@ -252,6 +252,13 @@ func (b *batch[Tx]) flush(ctx context.Context, late func(int, error) bool) (err 
 }
 
 func (b *batch[Tx]) call(ctx context.Context, it *item) (err error) {
+	if f := b.c.cfg.Observer.Handle; f != nil {
+		observed, end := f(ctx, &it.d.Message)
+		ctx = observed
+		if end != nil {
+			defer func() { end(err) }()
+		}
+	}
 	defer recovered(&err)
 	return b.c.work.each(ctx, b.tx, it.d.Message)
 }

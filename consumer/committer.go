@@ -158,7 +158,7 @@ func (w *committer[Tx]) takeOver(items []item) error {
 
 func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 	name := w.c.cfg.Name
-	return w.commit(func(ctx context.Context, tx Tx) error {
+	return w.commit(w.hard, func(ctx context.Context, tx Tx) error {
 		rows, err := w.c.store.Suspects(ctx, tx, name, units, nil)
 		if err != nil {
 			return err
@@ -242,20 +242,46 @@ func (w *committer[Tx]) attempt(items []item) error {
 		return err
 	}
 	w.b.items = items
-	if err := w.commit(w.b.run); err != nil {
+	ctx, end := w.open(items)
+	if err := w.commit(ctx, w.b.run); err != nil {
+		if end != nil {
+			end(semel.Batch{}, err)
+		}
 		return err
 	}
 	fault.Hit(fault.Committed)
 	took := time.Since(w.b.began)
 	w.grow(len(items), took)
-	w.committed(items, took)
+	batch := w.committed(items, took)
+	if end != nil {
+		end(batch, nil)
+	}
+	if !batch.Letters {
+		w.c.pass(items)
+	}
 	return nil
 }
 
+// open tells the observer of a transaction, which may put something into its
+// context.
+func (w *committer[Tx]) open(items []item) (context.Context, func(semel.Batch, error)) {
+	f := w.c.cfg.Observer.Open
+	if f == nil {
+		return w.hard, nil
+	}
+	return f(w.hard, semel.Opening{N: len(items), Letters: items[0].letter != nil, Messages: func(yield func(*semel.Message) bool) {
+		for i := range items {
+			if !yield(&items[i].d.Message) {
+				return
+			}
+		}
+	}})
+}
+
 // commit runs fn in a transaction of the slot and finds out how it ended.
-func (w *committer[Tx]) commit(fn func(context.Context, Tx) error) error {
+func (w *committer[Tx]) commit(ctx context.Context, fn func(context.Context, Tx) error) error {
 	mark := store.Mark{Consumer: w.c.cfg.Name, Worker: w.c.cfg.Worker, Slot: w.slot, Batch: w.mark + 1}
-	outcome, err := w.c.store.InTx(w.hard, mark, fn)
+	outcome, err := w.c.store.InTx(ctx, mark, fn)
 	if outcome == store.Unknown {
 		outcome, err = w.resolve(mark, err)
 	}
@@ -301,8 +327,8 @@ func (w *committer[Tx]) grow(n int, took time.Duration) {
 	}
 }
 
-// committed books a batch and passes it on to be settled.
-func (w *committer[Tx]) committed(items []item, took time.Duration) {
+// committed books a batch.
+func (w *committer[Tx]) committed(items []item, took time.Duration) semel.Batch {
 	for i, a := range w.b.advances {
 		w.b.moved[i].next = a.To
 	}
@@ -316,7 +342,10 @@ func (w *committer[Tx]) committed(items []item, took time.Duration) {
 			if it.verdict == semel.Parked && (w.look < 0 || it.due < w.look) {
 				w.look = it.due
 			}
-			if it.state == store.StateDead && it.attempts == 0 {
+			if at := it.d.Time; !at.IsZero() && (batch.Oldest.IsZero() || at.Before(batch.Oldest)) {
+				batch.Oldest = at
+			}
+			if (it.state == store.StateDead || it.verdict == semel.Dead) && !it.told {
 				w.c.observeFailure(it) // nobody has heard of it yet
 			}
 		}
@@ -329,9 +358,7 @@ func (w *committer[Tx]) committed(items []item, took time.Duration) {
 	if f := w.c.cfg.Observer.Batch; f != nil {
 		f(batch)
 	}
-	if !batch.Letters {
-		w.c.pass(items)
-	}
+	return batch
 }
 
 // follow runs what handlers asked for after the commit.
@@ -380,7 +407,7 @@ func (w *committer[Tx]) announce(items []item) error {
 		}
 	}
 	slices.SortFunc(rows, func(x, y store.Suspect) int { return cmp.Compare(x.Unit, y.Unit) })
-	err := w.commit(func(ctx context.Context, tx Tx) error {
+	err := w.commit(w.hard, func(ctx context.Context, tx Tx) error {
 		return w.c.store.Suspect(ctx, tx, w.c.cfg.Name, rows)
 	})
 	if err == nil {

@@ -40,6 +40,7 @@ type Consumer[Tx any] struct {
 	soft     context.Context // ends: receive no more
 	stop     func()          // ends soft
 	busy     atomic.Bool     // letters are running
+	running  sync.Once       // tells that it runs
 	reading  sync.Mutex      // the decoder is asked by one goroutine at a time
 
 	mu      sync.Mutex
@@ -92,6 +93,10 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
 	c.soft, c.stop = soft, stop
+	defer c.phase(semel.Ended)
+	if !c.scoped || c.src.Capabilities().Ephemeral {
+		c.running.Do(func() { c.phase(semel.Running) })
+	}
 	if o, ok := c.src.(broker.Owned); ok && c.scoped {
 		o.Bind(c.scopes)
 	}
@@ -103,6 +108,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	out.Go(c.settler)
 	out.Go(func() {
 		<-soft.Done()
+		c.phase(semel.Draining)
 		wait(hard, c.cfg.DrainTimeout)
 		kill()
 	})
@@ -184,6 +190,12 @@ func (c *Consumer[Tx]) book(b semel.Batch, ties int64) {
 func (c *Consumer[Tx]) paused(err error) {
 	if f := c.cfg.Observer.Paused; f != nil {
 		f(err)
+	}
+}
+
+func (c *Consumer[Tx]) phase(p semel.Phase) {
+	if f := c.cfg.Observer.Phase; f != nil {
+		f(p)
 	}
 }
 

@@ -54,6 +54,7 @@ type item struct {
 	stale    int  // optimistic misses in a row
 	breaks   int  // times it alone broke a connection that works
 	alone    bool // its next attempt is a batch of its own
+	told     bool // the observer knows that it is dead
 
 	suspect *store.Suspect // not nil: run in careful mode
 	reread  bool           // a letter that could not be read when it was written, and can now
@@ -144,11 +145,13 @@ func (c *Consumer[Tx]) observeFailure(it *item) {
 	}
 	f := semel.Failure{ID: it.d.ID, Key: it.d.Key, Origin: it.d.Origin(), Attempts: it.attempts, Err: it.reason().err, Due: it.due}
 	f.Class, _ = semel.ClassOf(f.Err)
+	var p *panicError
+	f.Panic = errors.As(f.Err, &p)
 	switch {
-	case it.dead || it.state == store.StateDead:
-		f.Verdict = semel.Dead
+	case it.dead || it.state == store.StateDead || it.verdict == semel.Dead:
+		f.Verdict, f.Reason, it.told = semel.Dead, it.reason().why, true
 	case it.fate == park:
-		f.Verdict = semel.Parked
+		f.Verdict, f.Reason = semel.Parked, it.reason().why
 	}
 	c.cfg.Observer.Failed(f)
 }

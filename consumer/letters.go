@@ -99,7 +99,7 @@ func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 		moves[i] = w.announcement(&items[i])
 	}
 	var missed []int
-	err := w.commit(func(ctx context.Context, tx Tx) (err error) {
+	err := w.commit(w.hard, func(ctx context.Context, tx Tx) (err error) {
 		missed, err = w.c.store.Move(ctx, tx, w.c.cfg.Name, moves, missed[:0])
 		return err
 	})

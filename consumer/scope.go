@@ -34,11 +34,12 @@ type scopes[Tx any] struct {
 	c       *Consumer[Tx]
 	mu      sync.Mutex
 	owned   map[semel.Scope]*scope
-	settled chan struct{} // closed and replaced when some scope has nothing in flight
+	stopped map[semel.Scope]bool // refused by bounds, and not taken from us since
+	settled chan struct{}        // closed and replaced when some scope has nothing in flight
 }
 
 func newScopes[Tx any](c *Consumer[Tx]) *scopes[Tx] {
-	return &scopes[Tx]{c: c, owned: map[semel.Scope]*scope{}, settled: make(chan struct{})}
+	return &scopes[Tx]{c: c, owned: map[semel.Scope]*scope{}, stopped: map[semel.Scope]bool{}, settled: make(chan struct{})}
 }
 
 // Assigned bumps the epochs and says where to read from.
@@ -56,7 +57,7 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 	for i, f := range fences {
 		if err := s.bounds(as[i], f); err != nil {
 			from[i] = broker.Stopped()
-			s.report(as[i].Scope, "stopped", err)
+			s.halt(as[i].Scope, err)
 			continue
 		}
 		sc := &scope{Scope: as[i].Scope, epoch: f.Epoch, next: f.Next}
@@ -75,11 +76,30 @@ func (s *scopes[Tx]) own(scs []*scope) {
 	s.mu.Lock()
 	for _, sc := range scs {
 		s.owned[sc.Scope] = sc
+		delete(s.stopped, sc.Scope)
 	}
 	s.mu.Unlock()
 	for _, sc := range scs {
 		s.report(sc.Scope, "assigned", nil)
 	}
+	s.c.running.Do(func() { s.c.phase(semel.Running) })
+}
+
+// halt tells that a scope is ours and nothing of it is read.
+func (s *scopes[Tx]) halt(name semel.Scope, why error) {
+	s.mu.Lock()
+	s.stopped[name] = true
+	s.mu.Unlock()
+	s.report(name, "stopped", why)
+}
+
+// free reports whether the scope was a stopped one, which is over now.
+func (s *scopes[Tx]) free(name semel.Scope) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.stopped[name]
+	delete(s.stopped, name)
+	return was
 }
 
 // starts says where a scope without a row would begin.
@@ -165,6 +185,9 @@ func (s *scopes[Tx]) failed(scope string, err error) error {
 func (s *scopes[Tx]) Revoked(ctx context.Context, scs []semel.Scope) error {
 	var left []store.Fence
 	for _, name := range scs {
+		if s.free(name) {
+			s.report(name, "left", nil)
+		}
 		sc := s.find(name)
 		if sc == nil {
 			continue
@@ -203,8 +226,11 @@ func (s *scopes[Tx]) drain(ctx context.Context, sc *scope) error {
 // Lost drops everything of the scopes.
 func (s *scopes[Tx]) Lost(scs []semel.Scope) {
 	for _, name := range scs {
+		why := errors.New("the source gave it to someone else")
 		if sc := s.find(name); sc != nil {
-			s.lose(sc, errors.New("the source gave it to someone else"))
+			s.lose(sc, why)
+		} else if s.free(name) {
+			s.report(name, "lost", why)
 		}
 	}
 }

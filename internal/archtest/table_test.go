@@ -49,6 +49,7 @@ var table = []layer{
 	{path: "lag", may: []string{".", "broker", "store"}},
 	{path: "reconcile", may: []string{".", "broker", "store"}},
 	{path: "semantics", may: []string{".", "broker", "store", "inbox"}},
+	{path: "observe", may: []string{".", "broker", "store", "internal/..."}},
 	{path: "console", may: []string{".", "broker", "store", "letter", "lag", "reconcile", "semantics"}},
 	{path: "verify", may: []string{".", "broker", "store", "consumer", "relay", "reconcile"}},
 
@@ -69,6 +70,7 @@ var table = []layer{
 
 	{path: "internal/archtest", may: nil},
 	{path: "internal/trap", may: []string{"fault"}},
+	{path: "internal/printable"},
 	{path: "internal/...", may: []string{"."}},
 	{path: "examples/...", may: []string{"..."}},
 	{path: "cmd/semel/...", may: []string{"..."}, libraries: true},

@@ -271,7 +271,7 @@ func TestHostileFiles(t *testing.T) {
 		if _, err := os.Lstat(in(name)); err != nil {
 			t.Errorf("%s did not stay: %v", name, err)
 		}
-		if !strings.Contains(e.Stderr, name+": ") {
+		if !strings.Contains(e.Stderr, "file="+name+" ") {
 			t.Errorf("%s is not named: %v", name, e.Stderr)
 		}
 	}

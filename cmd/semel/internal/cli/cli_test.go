@@ -137,7 +137,7 @@ Every message is accounted for.
 	if code != exitDead || out != want {
 		t.Errorf("exit code %d, output\n%s\nwant\n%s", code, out, want)
 	}
-	if !strings.HasPrefix(err, "orders: a new database: sqlite:DIR/orders.db\n") {
+	if !strings.Contains(err, `msg="a new database" pipeline=orders store=sqlite:DIR/orders.db`+"\n") {
 		t.Errorf("stderr:\n%s", err)
 	}
 }
@@ -446,7 +446,7 @@ func (n *notice) Write(p []byte) (int, error) {
 }
 
 func TestTheFirstSignalDrains(t *testing.T) {
-	for _, moment := range []string{"a new database", "dead letter: refused"} {
+	for _, moment := range []string{"a new database", "message_id=refused"} {
 		b := newBench(t, pipeline)
 		b.deliver("a.json", `{"id":"refused","key":"k","n":100}`)
 		seen := make(chan struct{})
@@ -466,7 +466,7 @@ func TestTheFirstSignalDrains(t *testing.T) {
 		if c := <-code; c != exitDone {
 			t.Errorf("%s: exit code %d\n%s%s", moment, c, stdout.String(), stderr.String())
 		}
-		if !strings.Contains(stderr.String(), "terminated: finishing what is in hand") || !strings.Contains(stdout.String(), "orders: stopped after") {
+		if !strings.Contains(stderr.String(), "finishing what is in hand") || !strings.Contains(stdout.String(), "orders: stopped after") {
 			t.Errorf("%s: %s%s", moment, stdout.String(), stderr.String())
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +14,9 @@ import (
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/broker"
+	"github.com/semel-dev/semel/observe"
+
+	"github.com/semel-dev/semel/cmd/semel/internal/config"
 )
 
 const (
@@ -22,11 +28,14 @@ const (
 	toldDeaths = 5
 )
 
-// progress tells people how a run goes: one line that changes on a terminal,
-// a line now and then in a pipe. It is safe for concurrent use.
+// progress tells how a run goes: people by one line that changes on a terminal,
+// everybody else by log records. It is safe for concurrent use.
 type progress struct {
 	name string
-	live bool
+	log  *observe.Log // nil: a person looks on
+	// asked: the records were asked for by name, so there has to be nothing
+	// else between them.
+	asked bool
 
 	mu     sync.Mutex
 	w      io.Writer
@@ -41,13 +50,16 @@ type progress struct {
 	rate   float64
 }
 
-func newProgress(name string, w io.Writer) *progress {
+func newProgress(name string, w io.Writer, t telling) *progress {
 	p := &progress{name: printable(name), w: w}
-	p.width, p.live = terminal(w)
+	width, live := terminal(w)
+	if p.width = width; !live || t.log != "" {
+		p.log, p.asked = t.records(name, w), t.log != ""
+	}
 	return p
 }
 
-// say prints a line of its own; a live line gives way.
+// say prints a line of its own; the live line gives way.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,9 +75,57 @@ func (p *progress) clear() {
 }
 
 // reported is told what the source leaves alone.
-func (p *progress) reported(what string, err error) { p.say("%s: %v", what, err) }
+func (p *progress) reported(what string, err error) {
+	if p.log == nil {
+		p.say("%s: %v", what, err)
+		return
+	}
+	p.log.Say(slog.LevelWarn, "source", "the source reports", slog.String("file", line(what, 500)), observe.Error(err))
+}
+
+// heard is told of the first signal.
+func (p *progress) heard(s os.Signal) {
+	if p.log == nil {
+		p.say("%v: finishing what is in hand; again to end at once", s)
+		return
+	}
+	p.log.Say(slog.LevelInfo, "signal", "finishing what is in hand; another signal ends at once", slog.String("signal", s.String()))
+}
+
+// created is told that the database was not there before.
+func (p *progress) created(l config.Location) {
+	if p.log == nil {
+		p.say("a new database: %v", l)
+		return
+	}
+	p.log.Say(slog.LevelInfo, "created", "a new database", slog.String("store", line(l.String(), 500)))
+}
+
+// serving is told where metrics and health are.
+func (p *progress) serving(at net.Addr) {
+	level, note := slog.LevelInfo, "metrics and health"
+	if tcp, ok := at.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		level, note = slog.LevelWarn, "metrics and health, without a password for everybody who can reach this address"
+	}
+	if p.log == nil {
+		p.say("%s: http://%v/metrics", note, at)
+		return
+	}
+	p.log.Say(level, "serving", note, slog.String("url", fmt.Sprintf("http://%v/metrics", at)))
+}
+
+// broke is told why the run ended; false: that is still to be said.
+func (p *progress) broke(err error) (said bool) {
+	if p.log != nil && p.asked {
+		p.log.Say(slog.LevelError, "fault", "the run ended by a fault", observe.Error(err))
+	}
+	return p.log != nil && p.asked
+}
 
 func (p *progress) observer() semel.Observer {
+	if p.log != nil {
+		return p.log.Observer()
+	}
 	return semel.Observer{Failed: p.failed, Paused: p.pausedBy, Scope: p.scope, Unsettled: func(n int, err error) {
 		p.say("%s not settled: %v; they come again and are found", counted(int64(n), "message"), err)
 	}}
@@ -118,6 +178,10 @@ func (p *progress) start(account func() semel.Account, m broker.Measurer) (end f
 	return func() {
 		cancel()
 		wg.Wait()
+		if p.log != nil {
+			p.log.Flush()
+			return
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.clear()
@@ -125,9 +189,9 @@ func (p *progress) start(account func() semel.Account, m broker.Measurer) (end f
 }
 
 func (p *progress) show(ctx context.Context, account func() semel.Account) {
-	every := plainEvery
-	if p.live {
-		every = liveEvery
+	every := liveEvery
+	if p.log != nil {
+		every = plainEvery
 	}
 	began := time.Now()
 	t := time.NewTicker(every)
@@ -162,11 +226,11 @@ func (p *progress) update(a semel.Account, now time.Time, elapsed time.Duration)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pace(a, now)
-	text := p.text(a, elapsed)
-	if !p.live {
-		fmt.Fprintf(p.w, "%s: %s\n", p.name, text)
+	if p.log != nil {
+		p.record(a)
 		return
 	}
+	text := p.text(a, elapsed)
 	if width, ok := terminal(p.w); ok {
 		p.width = width
 	}
@@ -178,6 +242,21 @@ func (p *progress) update(a semel.Account, now time.Time, elapsed time.Duration)
 	p.shown = true
 }
 
+// record writes what the line on a terminal says. It is always written: every
+// five seconds is no flood.
+func (p *progress) record(a semel.Account) {
+	fields := []slog.Attr{slog.Int64("done", a.Decided()), slog.Int64("per_second", int64(p.rate))}
+	for v := semel.Applied; v <= semel.Dropped; v++ {
+		if n := a.Of[v]; n > 0 {
+			fields = append(fields, slog.Int64(v.String(), n))
+		}
+	}
+	if p.sized {
+		fields = append(fields, slog.Int64("in_source", p.depth.Waiting+p.depth.Claimed+p.depth.Settling))
+	}
+	p.log.Say(slog.LevelInfo, "progress", "progress", fields...)
+}
+
 // pace smooths the rate over about two seconds on a terminal.
 func (p *progress) pace(a semel.Account, now time.Time) {
 	passed := now.Sub(p.at).Seconds()
@@ -185,7 +264,7 @@ func (p *progress) pace(a semel.Account, now time.Time) {
 		return
 	}
 	rate := float64(a.Decided()-p.last.Decided()) / passed
-	if p.live && p.last.Decided() > 0 {
+	if p.log == nil && p.last.Decided() > 0 {
 		rate = p.rate + (rate-p.rate)*min(1, passed/2)
 	}
 	p.rate, p.last, p.at = rate, a, now

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -21,8 +20,7 @@ import (
 )
 
 const runHelp = `Take messages from a source, apply each once, acknowledge after the commit.
-Several processes may run one pipeline. Ctrl-C finishes what is in hand; a
-second one ends at once, which loses nothing.
+Ctrl-C finishes what is in hand; a second one ends at once and loses nothing.
 
 Example: semel run orders.yaml --once, with orders.yaml:
   name: orders
@@ -35,14 +33,13 @@ Example: semel run orders.yaml --once, with orders.yaml:
   horizon: 7d                        # how late the source may deliver again
 
 Exit codes; of several the first in the order 2, 4, 3, 5:
-  0  drained (--once), or stopped in good order
-  1  command line, file or place is wrong; nothing was taken
-  2  stopped by a fault        3  drained, and there are dead letters
-  4  the account is wrong      5  messages wait (not due within --wait, held,
-                                  or --once was interrupted)`
+  0  drained, or stopped in good order    1  file or place is wrong
+  2  stopped by a fault                   3  drained, and there are dead letters
+  4  the account is wrong                 5  messages wait (not due, held, left)`
 
 type runOptions struct {
 	place
+	telling
 	once, check, dryRun bool
 	wait                string
 }
@@ -58,12 +55,16 @@ func (a *app) runCommand() *cobra.Command {
 	f.StringVar(&o.wait, "wait", "", "with --once: wait so long for parked messages (default: the longest delay)")
 	f.BoolVar(&o.check, "check", false, "check file, source, store and statements; change nothing")
 	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of what waits; change nothing")
-	o.flags(c)
+	o.telling.flags(c)
+	o.place.flags(c)
 	return c
 }
 
 func (a *app) run(path string, o runOptions) error {
 	drain, err := o.drain()
+	if err == nil {
+		err = o.telling.check()
+	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (a *app) run(path string, o runOptions) error {
 	case o.dryRun:
 		return a.dryRun(f)
 	}
-	return a.consume(f, drain)
+	return a.consume(f, drain, o.telling)
 }
 
 // drain is how the run ends by itself; nil: not at all.
@@ -85,6 +86,8 @@ func (o runOptions) drain() (*consumer.Drain, error) {
 	switch {
 	case o.check && o.dryRun:
 		return nil, usagef("--check and --dry-run are two things: choose one")
+	case (o.check || o.dryRun) && o.describe() != "":
+		return nil, usagef("%s is for runs that take messages", o.describe())
 	case !o.once && o.wait != "":
 		return nil, usagef("--wait needs --once")
 	case !o.once:
@@ -103,12 +106,24 @@ func (o runOptions) drain() (*consumer.Drain, error) {
 }
 
 // consume runs the pipeline for real.
-func (a *app) consume(f *config.File, drain *consumer.Drain) error {
-	p := newProgress(f.Name, a.err)
-	ctx, stop := a.signals(func(s os.Signal) {
-		p.say("%v: finishing what is in hand; again to end at once", s)
-	})
+func (a *app) consume(f *config.File, drain *consumer.Drain, t telling) error {
+	p := newProgress(f.Name, a.err, t)
+	err := a.consumeTold(f, drain, t, p)
+	var coded *codedError
+	if errors.As(err, &coded) && coded.err != nil && p.broke(coded.err) {
+		return exit(coded.code, nil)
+	}
+	return err
+}
+
+func (a *app) consumeTold(f *config.File, drain *consumer.Drain, t telling, p *progress) error {
+	ctx, stop := a.signals(p.heard)
 	defer stop()
+	m, err := t.monitored(f.Name, p)
+	if err != nil {
+		return err
+	}
+	defer m.close()
 	if _, err := adapters.Look(f).Check(ctx); err != nil {
 		return exit(startCode(nil, err), err)
 	}
@@ -123,15 +138,16 @@ func (a *app) consume(f *config.File, drain *consumer.Drain) error {
 		return err
 	}
 	defer st.Close()
-	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, p.observer()), src, f.Handler)
+	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, m.observed(p.observer())), src, f.Handler)
 	if err != nil {
 		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
 	}
 	began := time.Now()
 	measure := measurer(src)
-	end := p.start(c.Account, measure)
+	end, unwatch := p.start(c.Account, measure), m.watch(f.Name, st, c, measure)
 	err = c.Run(ctx)
 	end()
+	unwatch()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // told to stop before it had begun
 	}
@@ -167,7 +183,7 @@ func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapte
 		return nil, exit(startCode(nil, err), err)
 	}
 	if fresh {
-		p.say("a new database: %v", f.Store)
+		p.created(f.Store)
 	}
 	if err = st.Schema.Migrate(ctx); err == nil {
 		err = st.Pipeline.Setup(ctx, f.Setup)

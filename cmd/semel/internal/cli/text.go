@@ -5,46 +5,17 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	escape "github.com/semel-dev/semel/internal/printable"
 )
 
-// printable makes text from outside fit for a terminal: escape sequences in an
-// id would otherwise be obeyed.
-func printable(s string) string {
-	if strings.IndexFunc(s, unprintable) < 0 && utf8.ValidString(s) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case unprintable(r):
-			q := strconv.QuoteRune(r)
-			b.WriteString(q[1 : len(q)-1])
-		default:
-			b.WriteString(s[i : i+n])
-		}
-		i += n
-	}
-	return b.String()
-}
-
-func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+// printable makes text from outside fit for a terminal.
+func printable(s string) string { return escape.Text(s) }
 
 // line is printable text on one line of at most n characters.
-func line(s string, n int) string {
-	s = printable(strings.ReplaceAll(s, "\n", " | "))
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
+func line(s string, n int) string { return escape.Line(s, n) }
 
 // thousands writes 12345 as 12,345.
 func thousands(n int64) string {

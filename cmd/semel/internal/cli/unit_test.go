@@ -64,10 +64,7 @@ func TestCauseLeavesOutWhatIsToldAnyway(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	var w bytes.Buffer
-	p := newProgress("orders", &w)
-	if p.live {
-		t.Fatal("a buffer is not a terminal")
-	}
+	p := &progress{name: "orders", w: &w, width: 30}
 	began := time.Now()
 	p.at = began
 	var a semel.Account
@@ -75,13 +72,10 @@ func TestProgress(t *testing.T) {
 	a.Count(semel.Applied, 10000)
 	a.Count(semel.Duplicate, 2000)
 	p.depth, p.sized = broker.Depth{Waiting: 3}, true
-	p.update(a, began.Add(2*time.Second), 2*time.Second)
-	if want := "orders: 12,000 done  6,000/s  applied 10,000  duplicate 2,000  3 in the source  2.0 s\n"; w.String() != want {
-		t.Errorf("%q, want %q", w.String(), want)
+	p.pace(a, began.Add(2*time.Second))
+	if got, want := p.text(a, 2*time.Second), "12,000 done  6,000/s  applied 10,000  duplicate 2,000  3 in the source  2.0 s"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
-
-	w.Reset()
-	p.live, p.width = true, 30
 	p.update(a, began.Add(3*time.Second), 3*time.Second)
 	if got, want := w.String(), "\r\x1b[Korders  12,000 done  3,000/s "; got != want {
 		t.Errorf("live line %q, want %q", got, want)
@@ -96,7 +90,7 @@ func TestProgress(t *testing.T) {
 
 func TestProgressTellsWhatPeopleHaveToKnow(t *testing.T) {
 	var w bytes.Buffer
-	p := newProgress("orders", &w)
+	p := &progress{name: "orders", w: &w}
 	o := p.observer()
 	o.Failed(semel.Failure{ID: "a", Err: errors.New("x"), Verdict: semel.Parked})
 	o.Paused(errors.New("disk full"))
@@ -118,6 +112,85 @@ func TestProgressTellsWhatPeopleHaveToKnow(t *testing.T) {
 	if w.String() != want {
 		t.Errorf("%s\nwant\n%s", w.String(), want)
 	}
+}
+
+// TestRecords: where no person looks on, everything is a record, and with --log
+// nothing else is.
+func TestRecords(t *testing.T) {
+	for _, tell := range []telling{{level: "info"}, {log: "text", level: "info"}, {log: "json", level: "warn"}} {
+		var w bytes.Buffer
+		p := newProgress("orders", &w, tell)
+		began := time.Now()
+		p.at = began
+		p.depth, p.sized = broker.Depth{Waiting: 3}, true
+		var a semel.Account
+		a.Received = 9
+		a.Count(semel.Applied, 8)
+		p.update(a, began.Add(2*time.Second), 2*time.Second)
+		p.observer().Failed(semel.Failure{ID: "d\x1b", Err: errors.New("bad"), Verdict: semel.Dead, Reason: "permanent"})
+		said := p.broke(errors.New("disk full"))
+		want := []string{`level=INFO msg=progress pipeline=orders done=8 per_second=4 applied=8 in_source=3`,
+			`level=WARN msg="dead letter" pipeline=orders message_id=d\x1b origin="" class=transient reason=permanent attempt=0 error=bad`}
+		switch tell.log {
+		case "text":
+			want = append(want, `level=ERROR msg="the run ended by a fault" pipeline=orders error="disk full"`)
+		case "json":
+			want = []string{`"level":"WARN","msg":"dead letter","pipeline":"orders","message_id":"d\\x1b","origin":"","class":"transient","reason":"permanent","attempt":0,"error":"bad"}`,
+				`"level":"ERROR","msg":"the run ended by a fault","pipeline":"orders","error":"disk full"}`}
+		}
+		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
+		for i, line := range lines {
+			if len(lines) != len(want) || !strings.HasSuffix(line, want[i]) {
+				t.Errorf("%+v: %s\nwant\n%s", tell, w.String(), strings.Join(want, "\n"))
+				break
+			}
+		}
+		if said != (tell.log != "") {
+			t.Errorf("%+v: the fault was said: %t", tell, said)
+		}
+	}
+}
+
+func TestTellingFlags(t *testing.T) {
+	for _, tc := range []struct {
+		tell telling
+		want string
+	}{
+		{telling{level: "info"}, ""},
+		{telling{level: "DEBUG", log: "json", http: "127.0.0.1:9465"}, ""},
+		{telling{level: "info", http: ":0"}, ""},
+		{telling{level: "info", http: "[::1]:9465"}, ""},
+		{telling{level: "loud"}, "--log-level loud"},
+		{telling{level: "info", log: "xml"}, "--log xml"},
+		{telling{level: "info", http: "9465"}, "--http 9465"},
+		{telling{level: "info", http: "localhost:"}, "--http localhost:"},
+	} {
+		err := tc.tell.check()
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want %q", tc.tell, err, tc.want)
+		}
+	}
+}
+
+// TestMonitoredAddress: without a host it is this machine alone; others are
+// named with what that means.
+func TestMonitoredAddress(t *testing.T) {
+	for http, want := range map[string]string{
+		":0":        "orders: metrics and health: http://127.0.0.1:",
+		"0.0.0.0:0": "orders: metrics and health, without a password for everybody who can reach this address: http://",
+	} {
+		var w bytes.Buffer
+		m, err := (&telling{http: http}).monitored("orders", &progress{name: "orders", w: &w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.close()
+		if !strings.HasPrefix(w.String(), want) {
+			t.Errorf("%s: %q, want %q", http, w.String(), want)
+		}
+	}
+	var none *monitor
+	none.close()
 }
 
 func TestCodeOfARun(t *testing.T) {
