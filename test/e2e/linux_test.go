@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,8 +168,9 @@ func fullDatabase(t *testing.T) {
 	for i := range messages {
 		q.Deliver(fmt.Sprintf("%d.json", i), fmt.Sprintf(`{"id": "%d", "pad": %q}`, i, strings.Repeat("x", 20_000)))
 	}
-	p := q.Start("run --json")
+	p := q.Start("run --json --http 127.0.0.1:0")
 	rig.Until(t, "it pauses", func() bool { return strings.Contains(p.Stderr(), "paused") })
+	rig.Until(t, "it is not ready", func() bool { return slices.Contains(p.Site().Conditions("/readyz"), "paused") })
 	if s := p.Stderr(); !strings.Contains(s, "full") {
 		t.Errorf("it does not say why: %s", s)
 	}
@@ -178,6 +180,7 @@ func fullDatabase(t *testing.T) {
 	}
 	drop()
 	rig.Until(t, "everything is applied", func() bool { return q.Int("SELECT n FROM counter") == messages })
+	p.Site().UntilConditions()
 	e := p.Interrupt()
 	// One that alone finds no room where a smaller transaction does may be
 	// parked; none is given up.

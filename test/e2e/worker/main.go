@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/semel-dev/semel"
@@ -17,6 +19,7 @@ import (
 	"github.com/semel-dev/semel/consumer"
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/internal/trap"
+	"github.com/semel-dev/semel/observe"
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/sqlitestore"
 	"github.com/semel-dev/semel/store/sqlstore"
@@ -24,6 +27,7 @@ import (
 
 type options struct {
 	root, db, deadly string
+	http, panics     string
 	lines            bool
 }
 
@@ -33,10 +37,14 @@ func main() {
 	flag.StringVar(&o.db, "db", "", "the database")
 	flag.StringVar(&o.deadly, "deadly", "", "the id whose handler kills the process")
 	flag.BoolVar(&o.lines, "lines", false, "every line of a file is a message")
+	flag.StringVar(&o.http, "http", "", "where to answer questions about the run; it then goes on until it is told to stop")
+	flag.StringVar(&o.panics, "panics", "", "while this file is there, handlers panic")
 	flag.Parse()
 	_, err := trap.Arm(os.Getenv, append(fault.All(), filebroker.Points()...))
 	if err == nil {
-		err = run(context.Background(), o)
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		err = run(ctx, o)
+		stop()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
@@ -73,14 +81,43 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer src.Close(ctx)
-	c, err := consumer.New(consumer.Config{
+	defer src.Close(context.WithoutCancel(ctx))
+	mon := observe.NewMonitor(observe.Config{Pipeline: "worker"})
+	pipeline := consumer.Config{
 		Name: "worker", Decoder: broker.DecoderFunc(decode), Horizon: 24 * time.Hour, Drain: &consumer.Drain{},
-	}, src, st, consumer.Each(handler(o.deadly)))
+		Observer: mon.Observer(),
+	}
+	if o.http != "" {
+		pipeline.Drain = nil
+	}
+	c, err := consumer.New(pipeline, src, st, consumer.Each(handler(o)))
 	if err != nil {
 		return err
 	}
+	if o.http != "" {
+		if err := serve(ctx, o.http, mon, observe.Target{Account: c.Account, Depth: src.Depth, Status: func(ctx context.Context) (store.Status, error) {
+			return st.Status(ctx, "worker", false)
+		}}); err != nil {
+			return err
+		}
+	}
 	return c.Run(ctx)
+}
+
+// serve answers questions until ctx ends.
+func serve(ctx context.Context, at string, mon *observe.Monitor, t observe.Target) error {
+	ln, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "http://%v/metrics\n", ln.Addr())
+	go mon.Watch(ctx, t)
+	go func() {
+		if err := mon.Serve(ctx, ln); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+		}
+	}()
+	return nil
 }
 
 type body struct {
@@ -97,10 +134,13 @@ func decode(d *semel.Delivery) error {
 	return nil
 }
 
-func handler(deadly string) func(context.Context, sqlstore.Tx, semel.Message) error {
+func handler(o options) func(context.Context, sqlstore.Tx, semel.Message) error {
 	return func(ctx context.Context, tx sqlstore.Tx, m semel.Message) error {
-		if m.ID == deadly {
+		if m.ID == o.deadly {
 			trap.Kill()
+		}
+		if _, err := os.Stat(o.panics); o.panics != "" && err == nil {
+			panic("told to")
 		}
 		var b body
 		if err := json.Unmarshal(m.Body, &b); err != nil {
