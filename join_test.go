@@ -68,7 +68,9 @@ func TestJoinOfNothing(t *testing.T) {
 		t.Errorf("%+v, want no hooks", o)
 	}
 	var notes []string
-	endless := semel.Observer{Open: func(ctx context.Context, _ semel.Opening) (context.Context, func(semel.Batch, error)) { return ctx, nil }}
+	endless := semel.Observer{Open: func(ctx context.Context, _ semel.Opening) (context.Context, func(semel.Batch, error)) {
+		return ctx, nil
+	}}
 	_, end := semel.Join(endless, recorder("a", &notes)).Open(t.Context(), semel.Opening{})
 	end(semel.Batch{}, nil)
 	if _, end = semel.Join(endless, endless).Open(t.Context(), semel.Opening{}); end != nil || !slices.Equal(notes, []string{"a open", "a end"}) {

@@ -12,12 +12,15 @@ import (
 // first error of the writer is kept by the buffer.
 type page struct {
 	w      *bufio.Writer
-	common string // labels of all samples
-	name   string // of the present family
+	escape *strings.Replacer // in values of labels
+	common string            // labels of all samples
+	name   string            // of the present family
 }
 
 func newPage(w io.Writer, labels ...string) *page {
-	return &page{w: bufio.NewWriter(w), common: pairs(labels)}
+	p := &page{w: bufio.NewWriter(w), escape: strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)}
+	p.common = p.pairs(labels)
+	return p
 }
 
 // family begins the samples of one name.
@@ -27,7 +30,7 @@ func (p *page) family(name, kind, help string) {
 }
 
 // sample writes one; labels are names and values in turn.
-func (p *page) sample(v float64, labels ...string) { p.line("", v, pairs(labels)) }
+func (p *page) sample(v float64, labels ...string) { p.line("", v, p.pairs(labels)) }
 
 func (p *page) line(suffix string, v float64, labels string) {
 	all := p.common
@@ -46,9 +49,9 @@ func (p *page) histogram(h *histogram) {
 	var below int64
 	for i, bound := range h.bounds {
 		below += h.counts[i]
-		p.line("_bucket", float64(below), pairs([]string{"le", number(bound)}))
+		p.line("_bucket", float64(below), p.pairs([]string{"le", number(bound)}))
 	}
-	p.line("_bucket", float64(h.count()), pairs([]string{"le", "+Inf"}))
+	p.line("_bucket", float64(h.count()), p.pairs([]string{"le", "+Inf"}))
 	p.line("_sum", h.sum, "")
 	p.line("_count", float64(h.count()), "")
 }
@@ -69,14 +72,13 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
-func pairs(labels []string) string {
-	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+func (p *page) pairs(labels []string) string {
 	var b strings.Builder
 	for i := 0; i+1 < len(labels); i += 2 {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(labels[i] + `="` + strings.ToValidUTF8(escape.Replace(labels[i+1]), "�") + `"`)
+		b.WriteString(labels[i] + `="` + strings.ToValidUTF8(p.escape.Replace(labels[i+1]), "�") + `"`)
 	}
 	return b.String()
 }

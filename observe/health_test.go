@@ -178,6 +178,24 @@ func TestHealthPaused(t *testing.T) {
 	})
 }
 
+// TestHealthOverlappingPauses: it is paused until the last of several
+// committers goes on.
+func TestHealthOverlappingPauses(t *testing.T) {
+	mon := observe.NewMonitor(observe.Config{Pipeline: "p"})
+	w := &world{t: t, mon: mon}
+	o := mon.Observer()
+	o.Phase(semel.Running)
+	o.Paused(errors.New("disk full"))
+	o.Paused(errors.New("disk full"))
+	o.Paused(nil)
+	w.health("", observe.Paused)
+	o.Paused(nil)
+	o.Paused(nil) // one too many changes nothing
+	w.health("")
+	o.Paused(errors.New("disk full"))
+	w.health("", observe.Paused)
+}
+
 // TestHealthStalled: a store that refuses every transaction without being down
 // (a lock that somebody keeps) is noticed after a while.
 func TestHealthStalled(t *testing.T) {

@@ -209,3 +209,14 @@ func (p *pipes) Close() error {
 }
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// BenchmarkScrape is what one answer costs.
+func BenchmarkScrape(b *testing.B) {
+	m := observe.NewMonitor(observe.Config{Pipeline: "orders"})
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := m.WriteMetrics(io.Discard); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

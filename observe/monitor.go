@@ -150,14 +150,13 @@ func (m *Monitor) opening(ctx context.Context, _ semel.Opening) (context.Context
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.open, n)
-		switch {
-		case err == nil:
+		if err == nil {
 			m.failing = time.Time{}
-		default:
-			m.totals.rollbacks++
-			if m.failing.IsZero() {
-				m.failing = time.Now()
-			}
+			return
+		}
+		m.totals.rollbacks++
+		if m.failing.IsZero() {
+			m.failing = time.Now()
 		}
 	}
 }

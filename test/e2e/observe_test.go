@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -239,3 +240,99 @@ func TestAskedInTheWrongPlace(t *testing.T) {
 		}
 	}
 }
+
+// families are the names in TYPE lines, and their types.
+func families(body string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(body) {
+		if f := strings.Fields(line); len(f) == 4 && f[1] == "TYPE" {
+			all[f[2]] = f[3]
+		}
+	}
+	return all
+}
+
+// repositoryFile reads a file of the repository.
+func repositoryFile(t *testing.T, path string) string {
+	t.Helper()
+	root, err := rig.Repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestMetricsAreDocumented: the table of the documentation has the metrics of a
+// real run, each with its type and labels, and no others. Dashboard and alerts
+// ask for nothing that is not there.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	q := rig.NewQueue(t, strict)
+	site := q.Start("run --http 127.0.0.1:0").Site()
+	site.UntilConditions()
+	q.Deliver("a.json", order("a", "NL"))
+	rig.Until(t, "everything was seen", func() bool { return count(site.Metrics(), "semel_letters", "state", "dead") == 1 })
+	_, body := site.Get("/metrics")
+	exposed := families(body)
+	samples := map[string]bool{}
+	labels := map[string]map[string]bool{}
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, rest, _ := strings.Cut(line, "{")
+		samples[name] = true
+		labels[name] = map[string]bool{}
+		for _, l := range label.FindAllStringSubmatch(rest, -1) {
+			labels[name][l[1]] = true
+		}
+	}
+	documented := map[string]bool{}
+	for line := range strings.Lines(repositoryFile(t, "docs/reference/metrics.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.HasPrefix(cells[1], " `semel_") {
+			continue
+		}
+		name := strings.Trim(cells[1], " `")
+		documented[name] = true
+		kind, _, _ := strings.Cut(strings.TrimSpace(cells[2]), ",")
+		if exposed[name] != kind {
+			t.Errorf("%s is documented as %s and is %q", name, kind, exposed[name])
+		}
+		if kind == "histogram" {
+			name += "_count"
+		}
+		want := map[string]bool{"pipeline": true}
+		if l := strings.Trim(cells[3], " `"); l != "" {
+			want[l] = true
+		}
+		if !samples[name] || fmt.Sprint(labels[name]) != fmt.Sprint(want) {
+			t.Errorf("%s has the labels %v, documented are %v", name, labels[name], want)
+		}
+	}
+	for name := range exposed {
+		if !documented[name] {
+			t.Errorf("%s is not documented", name)
+		}
+	}
+	for _, path := range []string{"packaging/grafana/semel.json", "packaging/prometheus/semel.rules.yml"} {
+		asked := asked.FindAllString(repositoryFile(t, path), -1)
+		if len(asked) < 10 {
+			t.Errorf("%s asks for %d metrics", path, len(asked))
+		}
+		for _, name := range asked {
+			if !samples[name] {
+				t.Errorf("%s asks for %s, which is not there", path, name)
+			}
+		}
+	}
+}
+
+var (
+	label = regexp.MustCompile(`([a-z_]+)="`)
+	asked = regexp.MustCompile(`\bsemel_[a-z_]+`)
+)

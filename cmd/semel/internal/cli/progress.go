@@ -114,6 +114,15 @@ func (p *progress) serving(at net.Addr) {
 	p.log.Say(level, "serving", note, slog.String("url", fmt.Sprintf("http://%v/metrics", at)))
 }
 
+// unserved is told that nobody can ask any more. The run goes on.
+func (p *progress) unserved(err error) {
+	if p.log == nil {
+		p.say("metrics and health are not served any more: %v", err)
+		return
+	}
+	p.log.Say(slog.LevelError, "unserved", "metrics and health are not served any more", observe.Error(err))
+}
+
 // broke is told why the run ended; false: that is still to be said.
 func (p *progress) broke(err error) (said bool) {
 	if p.log != nil && p.asked {

@@ -59,7 +59,7 @@ func (t *telling) records(name string, w io.Writer) *observe.Log {
 type monitor struct {
 	*observe.Monitor
 	cancel context.CancelFunc
-	served chan error
+	served chan struct{}
 }
 
 // monitored opens the address that is to be asked. It is red until watch.
@@ -77,8 +77,13 @@ func (t *telling) monitored(name string, p *progress) (*monitor, error) {
 	}
 	p.serving(ln.Addr())
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &monitor{Monitor: observe.NewMonitor(observe.Config{Pipeline: name}), cancel: cancel, served: make(chan error, 1)}
-	go func() { m.served <- m.Serve(ctx, ln) }()
+	m := &monitor{Monitor: observe.NewMonitor(observe.Config{Pipeline: name}), cancel: cancel, served: make(chan struct{})}
+	go func() {
+		defer close(m.served)
+		if err := m.Serve(ctx, ln); err != nil {
+			p.unserved(err)
+		}
+	}()
 	return m, nil
 }
 
