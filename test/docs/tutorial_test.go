@@ -42,7 +42,7 @@ func TestTutorial(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lesson.compare(sh.run(command), s.want); err != nil {
+		if err := lesson.compare(onTerminal(sh.run(command)), s.want); err != nil {
 			t.Fatalf("$ %s\n%v", command, err)
 		}
 	}
