@@ -67,7 +67,7 @@ arch:
 
 # The pages lie outside of the module that checks them, so a cached result says nothing.
 .PHONY: pages
-pages:
+pages: ## Check the documentation: links, tables, pipelines, what is made from code; seconds
 	$(GO) test -count 1 ./test/docs -skip 'TestTutorial$$'
 	$(GO) test -count 1 ./cmd/semel/internal/cli -run 'Reference|ExitCodePage'
 
