@@ -32,6 +32,7 @@ var table = []layer{
 	{path: "."},
 	{path: "fault"},
 	{path: "retry", may: []string{"."}},
+	{path: "cloudevents", may: []string{"."}},
 	{path: "broker", may: []string{"."}},
 	{path: "store", may: []string{"."}},
 

@@ -225,3 +225,126 @@ func TestLargeFilesAreStreamed(t *testing.T) {
 		})
 	}
 }
+
+// events is a pipeline of CloudEvents.
+var events = strings.NewReplacer("message: {id: .id}", "message: {format: cloudevents}", "VALUES (:id)", "VALUES (:id || ' ' || :n)",
+	"with: {id: .id}", "with: {id: $meta.event.id, n: .n}").Replace(plain)
+
+func cloudEvent(id, more string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/test","type":"made","data":{"n":%q}%s}`, id, "n of "+id, more)
+}
+
+// TestCloudEvents: in files of one, in lines and as the batch format, which is
+// an array. The same id of another source is another event; what is none is a
+// dead letter, and is handled when it comes back repaired.
+func TestCloudEvents(t *testing.T) {
+	for _, format := range []string{"whole", "lines", "array"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			q := rig.NewQueue(t, events+"files: "+format+"\nerror_return: replay\n")
+			other := strings.Replace(cloudEvent("1", ""), "/test", "/other", 1)
+			bad := strings.Replace(cloudEvent("3", ""), "made", "", 1)
+			all := []string{cloudEvent("1", ""), cloudEvent("2", `,"x":1`), other, bad, cloudEvent("1", `,"time":"2026-01-01T00:00:00Z"`)}
+			switch format {
+			case "whole":
+				for i, body := range all {
+					q.Deliver(fmt.Sprintf("%d.json", i), body)
+				}
+			case "lines":
+				q.Deliver("all", strings.Join(all, "\n"))
+			default:
+				q.Deliver("all", "["+strings.Join(all, ",\n")+"]")
+			}
+			if s := q.Drain(3); s.Applied != 3 || s.Duplicates != 1 || s.Dead != 1 {
+				t.Errorf("%+v", s)
+			}
+			if got := strings.Join(q.Strings("SELECT id FROM effects ORDER BY id"), "|"); got != "1 n of 1|1 n of 1|2 n of 2" {
+				t.Errorf("effects of %q", got)
+			}
+			why := q.Strings("SELECT error FROM semel_letter")
+			if len(why) != 1 || !strings.Contains(why[0], "the attribute type is missing or empty") {
+				t.Errorf("letters %q", why)
+			}
+			dead := q.Files("error")
+			if len(dead) != 1 {
+				t.Fatalf("error/ holds %q", dead)
+			}
+			repaired := strings.Replace(q.Read("error", dead[0]), `"type":""`, `"type":"made"`, 1)
+			if err := os.WriteFile(q.Path("error", dead[0]), []byte(repaired), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(q.Path("error", dead[0]), q.Path("inbox", dead[0])); err != nil {
+				t.Fatal(err)
+			}
+			if s := q.Drain(0); s.Applied != 1 {
+				t.Errorf("repaired: %+v", s)
+			}
+		})
+	}
+}
+
+// TestHostileCloudEvents: each is a dead letter with its reason.
+func TestHostileCloudEvents(t *testing.T) {
+	t.Parallel()
+	q := rig.NewQueue(t, events+"files: lines\n")
+	for body, why := range map[string]string{
+		cloudEvent("1", `,"id":"2"`):                                                                   "id is there twice",
+		cloudEvent("1", `,"data_base64":"AA=="`):                                                       "both data and data_base64",
+		strings.Replace(cloudEvent("1", ""), "1.0", "0.3", 1):                                          "specversion is not 1.0",
+		strings.Replace(cloudEvent("1", ""), `"id"`, `"i"`, 1):                                         "id is missing",
+		`{"specversion":"1.0","id":"\ud800","source":"/a","type":"t","data":{"n":"x"}}`:                "half a surrogate pair",
+		`{"specversion":"1.0","id":"1","source":"/a","type":"t","data":{"n":"x","n":"y"}}`:             "a key twice",
+		`{"specversion":"1.0","id":"1","source":"/a","type":"t","datacontenttype":"a/b","data":{}}`:    "not JSON",
+		`{"specversion":"1.0","id":"1","source":"/a","type":"t","data":` + strings.Repeat("[", 20_000): "not valid JSON",
+		`[]`: "not a JSON object",
+	} {
+		q.Deliver("one", body)
+		if s := q.Drain(3); s.Dead != 1 {
+			t.Errorf("%.100s: %+v", body, s)
+		}
+		last := q.Strings("SELECT error FROM semel_letter WHERE error LIKE '%' || ? || '%'", why)
+		if len(last) == 0 {
+			t.Errorf("%.100s: no letter says %q", body, why)
+		}
+	}
+}
+
+// TestTheHowToRuns: every pipeline of the page runs as it stands, on the files
+// that the page makes.
+func TestTheHowToRuns(t *testing.T) {
+	root, err := rig.Repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(root, "docs", "howto", "formats.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(b), "```yaml\n")[1:]
+	if len(parts) < 3 {
+		t.Fatalf("the page has %d pipelines", len(parts))
+	}
+	for _, part := range parts {
+		pipeline, rest, _ := strings.Cut(part, "```")
+		_, script, _ := strings.Cut(rest, "```sh\n")
+		script, _, _ = strings.Cut(script, "```")
+		name, _, _ := strings.Cut(strings.TrimPrefix(pipeline, "name: "), "\n")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "p.yaml"), []byte(pipeline), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "spool", "inbox"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if e := rig.Run(t, rig.Command{Path: "/bin/sh", Args: []string{"-ec", script}, Dir: dir}); e.Code != 0 {
+				t.Fatalf("the script: %v", e)
+			}
+			e := rig.Run(t, rig.Command{Path: rig.Program(t, "cmd/semel"), Args: []string{"run", "p.yaml", "--once", "--json"}, Dir: dir})
+			if s := e.Summary(t); e.Code != 0 || s.Applied == 0 {
+				t.Errorf("%v", e)
+			}
+		})
+	}
+}

@@ -168,6 +168,7 @@ p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter
 		{"sqlite:orders.db", "file:none", "p.yaml:3:8: store: none cannot be read: no such file or directory"},
 
 		{"  id: .event_id", "  key: .a", "p.yaml:5:6: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id"},
+		{"  id: .event_id", "  format: cloudevent", "p.yaml:5:9: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id\np.yaml:5:11: message.format cannot be \"cloudevent\": did you mean cloudevents?"},
 		{"id: .event_id", `id: .a | frob`, "p.yaml:5:7: message.id: function not defined: frob/0"},
 		{"id: .event_id", `id: '.a | )'`, `p.yaml:5:13: message.id: not a jq expression from ")" on`},
 		{"id: .event_id", "id: |\n    .a |\n    now", "p.yaml:7:5: message.id: now is refused: it differs at every delivery of the same message"},
@@ -231,6 +232,14 @@ p.yaml:14:7: handle.sql: COMMIT is refused: the transaction belongs to the pipel
 		if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: the password is shown", tc.with)
 		}
+	}
+}
+
+// TestCloudEventsNeedNoID: the event has one.
+func TestCloudEventsNeedNoID(t *testing.T) {
+	f, err := load(t, strings.Replace(small, "id: .event_id", "format: cloudevents", 1), options())
+	if err != nil || !f.Rules.CloudEvents || f.Rules.ID != nil {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 

@@ -41,8 +41,9 @@ func (l *loader) message() {
 		l.required("message", "add message: {id: .event_id}, with a jq expression that gives each event its own id")
 		return
 	}
-	s := l.mapping(n, "message", "id", "key", "type", "time", "schema", "filter", "max_bytes", "max_depth")
+	s := l.mapping(n, "message", "format", "id", "key", "type", "time", "schema", "filter", "max_bytes", "max_depth")
 	r := &l.file.Rules
+	r.CloudEvents = l.choice(s["format"], "message.format", "json", "cloudevents") == 1
 	r.ID = l.expr(s["id"], "message.id")
 	r.Key, l.keyed = l.expr(s["key"], "message.key"), s["key"] != nil
 	r.Type = l.expr(s["type"], "message.type")
@@ -51,7 +52,7 @@ func (l *loader) message() {
 	r.MaxBytes = l.bytes(s["max_bytes"], "message.max_bytes")
 	r.MaxDepth = int(l.integer(s["max_depth"], "message.max_depth", 1, 10_000))
 	switch {
-	case s["id"] == nil:
+	case s["id"] == nil && !r.CloudEvents:
 		l.problem(n, "add id: with a jq expression that gives each event its own id, such as .event_id", "message has no id")
 	case r.ID != nil && r.ID.Constant():
 		l.problem(s["id"], "use a field of the message, such as .event_id", "message.id is the same for all messages: all but the first would be duplicates")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/arbitrate"
+	"github.com/semel-dev/semel/cloudevents"
 )
 
 // Defaults of Rules.
@@ -16,7 +17,9 @@ const (
 
 // Rules say how to read the messages of a pipeline.
 type Rules struct {
-	// ID is required; the others may be nil.
+	// CloudEvents: messages are events; expressions see their data.
+	CloudEvents bool
+	// ID is required unless messages are CloudEvents; the others may be nil.
 	ID, Key, Type, Time, Filter *Expr
 	// Version and Tie feed the arbitration. VersionTime reads versions as
 	// times, otherwise as integers.
@@ -57,6 +60,11 @@ func NewDecoder(r Rules) *Decoder {
 func (d *Decoder) Decode(m *semel.Delivery) error {
 	if n := int64(len(m.Body)); n > d.rules.MaxBytes {
 		return semel.Invalidf("the body has %d bytes: at most %d are allowed (message.max_bytes)", n, d.rules.MaxBytes)
+	}
+	if d.rules.CloudEvents {
+		if err := cloudevents.Decode(m); err != nil {
+			return err
+		}
 	}
 	if d.rules.KeepMeta {
 		keep(m)
@@ -152,7 +160,13 @@ func read[T any](v *view, e *Expr, to *T, parse func(any) (T, error)) error {
 
 // Describe says in a few words how messages are read, for --check.
 func (r Rules) Describe() string {
-	s := "id " + r.ID.Text
+	s := "CloudEvents"
+	switch {
+	case r.CloudEvents && r.ID != nil:
+		s += ", id " + r.ID.Text
+	case r.ID != nil:
+		s = "id " + r.ID.Text
+	}
 	if r.Key != nil {
 		s += ", key " + r.Key.Text
 	}

@@ -420,3 +420,47 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	})
 }
+
+// TestCloudEvents: expressions see the data, $meta.event the attributes, and
+// what is not said in expressions is the event's.
+func TestCloudEvents(t *testing.T) {
+	const envelope = `{"specversion":"1.0","id":"7","source":"/orders","type":"paid","subject":"o-1","time":"2026-01-02T03:04:05Z","sequence":3,"data":{"n":1,"b":"x"}}`
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tc := range []struct {
+		r    Rules
+		body string
+		want semel.Message
+		why  string
+	}{
+		{Rules{}, envelope, semel.Message{ID: "/orders 7", Key: "/orders o-1", Type: "paid", Source: "/orders", Time: at}, ""},
+		{Rules{ID: compile(t, "message.id", ".b"), Key: compile(t, "message.key", "$meta.event.subject"), Type: compile(t, "message.type", `$meta.event.type + "!"`),
+			Version: compile(t, "arbitrate.version", "$meta.event.sequence")}, envelope,
+			semel.Message{ID: "x", Key: "o-1", Type: "paid!", Source: "/orders", Time: at, Version: semel.Version{N: 3, Set: true}}, ""},
+		{Rules{Filter: compile(t, "message.filter", ".n == 2")}, envelope, semel.Message{ID: "/orders 7"}, semel.ErrFiltered.Error()},
+		{Rules{}, `{"specversion":"1.0","id":"7","source":"/orders","type":"paid","data":1,"data_base64":""}`, semel.Message{}, "both data and data_base64"},
+		{Rules{Key: compile(t, "message.key", ".k")}, `{"specversion":"1.0","id":"7","source":"/orders","type":"paid"}`, semel.Message{}, "the body is empty"},
+		{Rules{}, `{"specversion":"1.0","id":"7","source":"/orders","type":"paid","data_base64":"/w=="}`, semel.Message{ID: "/orders 7", Type: "paid", Source: "/orders"}, ""},
+		{Rules{Key: compile(t, "message.key", ".k")}, `{"specversion":"1.0","id":"7","source":"/orders","type":"paid","data_base64":"/w=="}`, semel.Message{}, "invalid UTF-8"},
+		{Rules{MaxBytes: 10}, envelope, semel.Message{}, "at most 10 are allowed"},
+	} {
+		tc.r.CloudEvents = true
+		d, err := decode(t, tc.r, tc.body)
+		if tc.why != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.why) {
+				t.Errorf("%s: %v, want %q", tc.body, err, tc.why)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tc.body, err)
+		}
+		p := NewParams(0, compile(t, "handle.with.e", "$meta.event.id"), compile(t, "handle.with.b", "$body"))
+		if v, err := p.Values(&d.Message, nil); err != nil || v[0] != "7" || !bytes.Equal(v[1].([]byte), d.Body) {
+			t.Errorf("the handler sees %v, %v", v, err)
+		}
+		d.Header, d.Body = nil, nil
+		if !reflect.DeepEqual(d.Message, tc.want) {
+			t.Errorf("%+v, want %+v", d.Message, tc.want)
+		}
+	}
+}

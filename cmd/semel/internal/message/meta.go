@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/cloudevents"
 )
 
 // metaNames are the fields of $meta. There is no line number: a worker that
 // goes on in the middle of a file would have to count from its beginning; the
 // position, the byte where the line begins, names a line as well.
-var metaNames = []string{"file", "position", "headers", "received"}
+var metaNames = []string{"file", "position", "headers", "received", "event"}
 
 // Headers that keep $meta with a message for its handler, which may run long
 // after the delivery: a letter has no place in the source any more.
@@ -69,8 +70,23 @@ func (m Meta) field(name string) any {
 		return m.text(headerReceived)
 	case "headers":
 		return m.headers()
+	case "event":
+		return m.event()
 	}
 	return nil
+}
+
+// event has the attributes of a CloudEvent; nil: it is none.
+func (m Meta) event() any {
+	attrs := cloudevents.Attributes(m.header)
+	if len(attrs) == 0 {
+		return nil
+	}
+	o := make(map[string]any, len(attrs))
+	for name, v := range attrs {
+		o[name] = v
+	}
+	return o
 }
 
 // headers are the message's own, each name with its first value.
