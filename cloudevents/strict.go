@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"strconv"
 )
 
@@ -60,8 +61,11 @@ func onceEach(b []byte) error {
 	key := false                   // the next token is a key or the end
 	for {
 		t, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			return nil // the end; the text was checked before
+			return syntax(err)
 		}
 		if delim, ok := t.(json.Delim); ok {
 			switch delim {
