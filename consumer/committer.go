@@ -139,7 +139,7 @@ func (w *committer[Tx]) takeOver(items []item) error {
 	var units []string
 	for i := range items {
 		if it := &items[i]; it.letter == nil && it.scope == nil && it.d.Takeover != semel.Fresh {
-			it.suspect = &store.Suspect{Unit: it.d.Origin() + " " + it.d.ID}
+			it.suspect = &store.Suspect{Unit: fmt.Sprintf("%s %x", it.d.Origin(), store.Print(&it.d.Message))}
 			units = append(units, it.suspect.Unit)
 		}
 	}
@@ -240,6 +240,10 @@ func suspicion(it *item) *store.Suspect {
 func (w *committer[Tx]) attempt(items []item) error {
 	if err := w.announce(items); err != nil {
 		return err
+	}
+	w.c.read(items, true)
+	if it := &items[0]; it.letter == nil && len(items) == 1 && deaths(it) >= w.c.cfg.MaxCrashes {
+		w.quarantine(it)
 	}
 	w.b.items = items
 	ctx, end := w.open(items)
@@ -379,13 +383,14 @@ func (w *committer[Tx]) clearedSuspicions(items []item) {
 	if left := w.b.suspects[0]; left.Limit > 0 {
 		*sc.suspect = left
 	} else {
-		sc.suspect = nil
+		w.c.scopes.cleared(sc)
 	}
 }
 
 // announce commits the start of a batch in careful mode, so that whoever finds
 // us dead knows what was running. A message that was started alone often
-// enough is set aside instead.
+// enough is only read once more, to be set aside under its id; one that killed
+// then, too, is not even read.
 func (w *committer[Tx]) announce(items []item) error {
 	if suspicion(&items[0]) == nil {
 		return nil
@@ -398,8 +403,9 @@ func (w *committer[Tx]) announce(items []item) error {
 		it := &items[i]
 		s := suspicion(it)
 		*s = start(*s, len(items), it.d.Position.Offset)
-		if len(items) == 1 && s.Charged >= w.c.cfg.MaxCrashes {
-			w.quarantine(it, s.Charged)
+		if len(items) == 1 && it.unread && deaths(it) > w.c.cfg.MaxCrashes {
+			it.d.ID, it.d.Key = "", ""
+			w.quarantine(it)
 			return nil
 		}
 		if len(rows) == 0 || rows[len(rows)-1].Unit != s.Unit {
@@ -423,13 +429,25 @@ func (n crashError) Error() string {
 	return fmt.Sprintf("the process died %d times while this message ran alone", int(n))
 }
 
-func (w *committer[Tx]) quarantine(it *item, times int) {
-	if it.fate != run { // it never was
+// deaths counts the lone starts of the item that ended with the process.
+func deaths(it *item) int {
+	if s := suspicion(it); s != nil {
+		return s.Charged
+	}
+	return 0
+}
+
+func (w *committer[Tx]) quarantine(it *item) {
+	if it.fate != run { // the handler never saw it
 		return
 	}
-	it.attempts = max(it.attempts, times)
-	it.bury(store.System, "crash", &semel.Error{Stage: "handle", Message: it.name(),
-		Err: crashError(times), Hint: "it is set aside; find out what it does to the handler before replaying it"})
+	e := &semel.Error{Stage: "handle", Message: it.name(), Err: crashError(deaths(it)),
+		Hint: "it is set aside; find out what it does to the handler before replaying it"}
+	if it.unread {
+		e.Stage, e.Hint = "decode", "it is set aside unread; find out what it does to the decoder before replaying it"
+	}
+	it.attempts = max(it.attempts, deaths(it))
+	it.bury(store.System, "crash", e)
 	w.c.observeFailure(it)
 }
 

@@ -18,17 +18,21 @@ import (
 func TestOneKillerAmongMany(t *testing.T) {
 	for _, partitions := range []int{0, 2} {
 		for _, at := range []int{0, 1000, 1999} {
-			t.Run(fmt.Sprintf("%d partitions, message %d", partitions, at), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { killer(t, partitions, at) })
-			})
+			for _, plan := range []string{"killer", "deadly"} {
+				t.Run(fmt.Sprintf("%d partitions, message %d, %s", partitions, at, plan), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { killer(t, partitions, at, plan) })
+				})
+			}
 		}
 	}
 }
 
-func killer(t *testing.T, partitions, at int) {
+// killer has a message whose handler kills, or that is deadly to decode: then
+// it is never read, and has no id.
+func killer(t *testing.T, partitions, at int, plan string) {
 	const n = 2000
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	w := newWorld(1, func(m *world) { m.manyWith(partitions, n, at) }, coverage{})
+	w := newWorld(1, func(m *world) { m.manyWith(partitions, n, at, plan) }, coverage{})
 	w.calm = true
 	for range n {
 		w.publishOne()
@@ -50,7 +54,11 @@ func killer(t *testing.T, partitions, at int) {
 		t.Error(b)
 	}
 	ls := w.letters()
-	if len(ls) != 1 || ls[0].Message.ID != fmt.Sprintf("m%d", at) || ls[0].Reason != "crash" || ls[0].State != store.StateDead {
+	id := fmt.Sprintf("m%d", at)
+	if plan == "deadly" {
+		id = ""
+	}
+	if len(ls) != 1 || ls[0].Message.ID != id || string(ls[0].Message.Body) != fmt.Sprintf("b%d", at) || ls[0].Reason != "crash" || ls[0].State != store.StateDead {
 		t.Errorf("letters: %+v", ls)
 	}
 	if w.crashes > 20 {
@@ -62,7 +70,7 @@ func killer(t *testing.T, partitions, at int) {
 }
 
 // manyWith sets a world up with n messages of which one kills the process.
-func (m *world) manyWith(partitions, n, at int) {
+func (m *world) manyWith(partitions, n, at int, plan string) {
 	m.src = newSource(m, partitions)
 	m.cfg.Inbox, m.cfg.Order, m.cfg.Arbitrate, m.cfg.Retry = inbox.Table, OrderNone, arbitrate.Policy{}, retry.Policy{}
 	m.cfg.MaxBatch, m.cfg.MaxCrashes = 2000, 3
@@ -70,9 +78,9 @@ func (m *world) manyWith(partitions, n, at int) {
 	m.wrap(m.plain())
 	m.unsent, m.contents = nil, map[contentKey]*content{}
 	for i := range n {
-		c := &content{Message: semel.Message{ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", i%97), Body: []byte("b")}}
+		c := &content{Message: semel.Message{ID: fmt.Sprintf("m%d", i), Key: fmt.Sprintf("k%d", i%97), Body: []byte(fmt.Sprintf("b%d", i))}}
 		if i == at {
-			c.plan, c.times = "killer", -1
+			c.plan, c.times = plan, -1
 		}
 		m.unsent = append(m.unsent, &entry{content: m.know(c)})
 	}
@@ -84,7 +92,7 @@ func (m *world) bulk() (some bool) {
 		if ps := m.src.unowned(); len(ps) > 0 {
 			some = m.src.assign(w, ps)
 		}
-		for w.receive(700) {
+		for !w.dead && w.receive(700) {
 			some = true
 		}
 		some = !w.dead && w.process(0) || some
@@ -138,7 +146,7 @@ func TestStartAndDecided(t *testing.T) {
 // comes behind it is not decided, or there would be a gap in the position.
 func TestNothingAfterWhatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1, func(m *world) { m.manyWith(1, 10, 99) }, coverage{})
+		w := newWorld(1, func(m *world) { m.manyWith(1, 10, 99, "killer") }, coverage{})
 		w.calm = true
 		w.start()
 		p, k := w.workers[0], w.workers[0].slots[0]

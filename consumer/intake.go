@@ -39,7 +39,8 @@ func (c *Consumer[Tx]) intake(ctx context.Context, queues []chan []item) error {
 	}
 }
 
-// accept decodes deliveries and hands them to the committers.
+// accept decodes deliveries and hands them to the committers. What may have
+// killed its last holder is decoded later, by read: decoding may be what kills.
 func (c *Consumer[Tx]) accept(ds []semel.Delivery, queues []chan []item) {
 	var bytes int64
 	for i := range ds {
@@ -51,17 +52,27 @@ func (c *Consumer[Tx]) accept(ds []semel.Delivery, queues []chan []item) {
 	c.mu.Unlock()
 	fault.Hit(fault.Received)
 	items := c.slabs.get(len(ds))
-	c.reading.Lock()
 	for i := range ds {
-		items = append(items, item{d: &ds[i], bytes: int64(len(ds[i].Body))})
-		c.decode(&items[i])
+		items = append(items, item{d: &ds[i], bytes: int64(len(ds[i].Body)), unread: ds[i].Takeover != semel.Fresh})
 	}
-	c.reading.Unlock()
 	if c.scoped {
 		c.scopes.enter(items)
 	}
+	c.read(items, false)
 	fault.Hit(fault.Decoded)
 	c.dispatch(items, queues)
+}
+
+// read decodes the items that are unread, or those that are not known to be.
+func (c *Consumer[Tx]) read(items []item, unread bool) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	for i := range items {
+		if it := &items[i]; it.unread == unread && it.fate == run {
+			it.unread = false
+			c.decode(it)
+		}
+	}
 }
 
 // decode finds out what the delivery is. What cannot be decoded goes on, to
@@ -76,6 +87,9 @@ func (c *Consumer[Tx]) decode(it *item) {
 			it.d.ID, it.d.Key = "", ""
 		}
 		it.decodeFailed(err)
+	}
+	if it.letter != nil {
+		it.readAgain()
 	}
 }
 

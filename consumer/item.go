@@ -55,6 +55,7 @@ type item struct {
 	breaks   int  // times it alone broke a connection that works
 	alone    bool // its next attempt is a batch of its own
 	told     bool // the observer knows that it is dead
+	unread   bool // not decoded yet; see Consumer.read
 
 	suspect *store.Suspect // not nil: run in careful mode
 	reread  bool           // a letter that could not be read when it was written, and can now

@@ -137,18 +137,19 @@ func (w *committer[Tx]) announcement(it *item) store.Move {
 }
 
 // letterItem takes a letter up. One that could not be read when it was written
-// is read again: what reads messages may have been mended since.
+// will be read again: what reads messages may have been mended since.
 func (c *Consumer[Tx]) letterItem(l *store.Letter) item {
-	it := item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts, cause: cause{class: l.Class, why: l.Reason}}
-	if !letter.Unread(l) {
-		return it
-	}
+	it := item{d: &semel.Delivery{Message: l.Message}, letter: l, print: l.Fingerprint, printed: true, attempts: l.Attempts,
+		cause: cause{class: l.Class, why: l.Reason}, unread: letter.Unread(l)}
 	if l.Reason == letter.Malformed {
 		it.d.Malformed = errMalformed
 	}
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	c.decode(&it)
+	return it
+}
+
+// readAgain makes of a letter what its decoding gave.
+func (it *item) readAgain() {
+	l := it.letter
 	switch {
 	case it.fate == park:
 		it.d.Message = l.Message
@@ -158,7 +159,6 @@ func (c *Consumer[Tx]) letterItem(l *store.Letter) item {
 	default: // letters are not filtered
 		it.fate, it.reread, it.printed = run, true, false
 	}
-	return it
 }
 
 func (w *committer[Tx]) diedBefore(it *item) {

@@ -30,7 +30,7 @@ func (m *world) heal() {
 	for m.publishOne() {
 	}
 	for _, e := range m.src.all {
-		if e.plan == "killer" && e.times < 0 && !m.chance(50) {
+		if (e.plan == "killer" || e.plan == "deadly") && e.times < 0 && !m.chance(50) {
 			e.times = 3
 		}
 	}
@@ -252,7 +252,7 @@ func (t *truth) excused(l *store.Letter) bool {
 	case "permanent":
 		return c.plan == "permanent"
 	case "exhausted":
-		return slices.Contains([]string{"transient", "panic", "later", "stale", "killer"}, c.plan) || t.crashes > 0
+		return slices.Contains([]string{"transient", "panic", "later", "stale", "killer", "deadly"}, c.plan) || t.crashes > 0
 	case "crash":
 		return t.crashes > 0
 	case "conflict":
@@ -279,7 +279,13 @@ func (t *truth) older(c *content) bool {
 		tr.Version.Version.N == c.Version.N && tr.Version.Version.Tie >= c.Version.Tie)
 }
 
-func (t *truth) own(e *entry) *store.Letter { return t.byRef[e.ref()] }
+// own is the letter of a delivery; one that was set aside unread has no id.
+func (t *truth) own(e *entry) *store.Letter {
+	if l := t.byRef[e.ref(e.ID)]; l != nil {
+		return l
+	}
+	return t.byRef[e.ref("")]
+}
 
 // of is the letter that stands for an id.
 func (t *truth) of(id string) *store.Letter {

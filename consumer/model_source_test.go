@@ -23,6 +23,7 @@ type content struct {
 	times  int // the plan is followed so many times, then the message works; -1: always
 	later  bool
 	runs   int
+	reads  int // decodings that killed
 	copies int
 	filter bool
 	broken bool   // its source says that it makes no sense
@@ -35,7 +36,8 @@ type entry struct {
 	n      int
 	pos    semel.Position
 	part   *partition
-	left   semel.Takeover
+	left   semel.Takeover // how the holders of its copies went
+	widows int            // copies that came back from such
 	acked  bool
 	handed int // times
 }
@@ -137,7 +139,8 @@ func (s *source) hand(w *worker, e *entry) semel.Delivery {
 	if e.part != nil {
 		c.gen = e.part.gen
 		d.Next = semel.Offset{Lo: e.pos.Lo + 2}
-	} else if d.Takeover, e.left = e.left, semel.Fresh; d.Takeover != semel.Fresh {
+	} else if e.widows > 0 {
+		d.Takeover, e.widows = e.left, e.widows-1
 		s.seen["taken over "+[]string{"", "orphaned", "crashed"}[d.Takeover]]++
 	}
 	s.claims[s.tag] = c
@@ -156,7 +159,7 @@ func (s *source) gone(w *worker, how semel.Takeover) {
 		if c := s.claims[tag]; c.w == w && !c.stale {
 			c.stale = true
 			if c.e.part == nil {
-				c.e.left = how
+				c.e.left, c.e.widows = how, c.e.widows+1
 				back = append(back, c.e)
 			}
 		}
@@ -304,6 +307,6 @@ func (s *source) settle(t *truth, st *broker.Settlement) broker.Settled {
 
 func (e *entry) String() string { return fmt.Sprintf("%d (%s %s)", e.n, e.ID, e.Body) }
 
-func (e *entry) ref() string {
-	return letter.Ref("model", e.ID, store.Print(&e.Message), e.pos.String())
+func (e *entry) ref(id string) string {
+	return letter.Ref("model", id, store.Print(&e.Message), e.pos.String())
 }

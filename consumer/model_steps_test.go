@@ -364,14 +364,14 @@ func (m *world) publishLater() {
 
 func (m *world) drawPlan(c *content) {
 	r := m.rnd
-	n := r.IntN(24)
+	n := r.IntN(26)
 	plans := []struct {
 		plan  string
 		times int
 	}{
 		{"transient", 1 + r.IntN(2)}, {"transient", 1 + r.IntN(4)}, {"transient", -1}, {"permanent", -1}, {"invalid", -1},
 		{"panic", 1 + r.IntN(2)}, {"stale", 1 + r.IntN(3)}, {"stale", 4}, {"duplicate", -1}, {"superseded", -1},
-		{"later", 1}, {"killer", 1 + r.IntN(2)}, {"killer", -1}, {"contention", 1 + r.IntN(2)},
+		{"later", 1}, {"killer", 1 + r.IntN(2)}, {"killer", -1}, {"deadly", 1 + r.IntN(2)}, {"deadly", -1}, {"contention", 1 + r.IntN(2)},
 	}
 	if n < len(plans) {
 		c.plan, c.times = plans[n].plan, plans[n].times
@@ -381,6 +381,11 @@ func (m *world) drawPlan(c *content) {
 
 func (m *world) decode(d *semel.Delivery) error {
 	c := m.contents[contentKey{d.ID, string(d.Body)}]
+	if c != nil && c.plan == "deadly" && (c.times < 0 || c.reads < c.times) {
+		c.reads++
+		m.seen["plan deadly"]++
+		panic(fault.Crash{Point: "the decoder"})
+	}
 	switch {
 	case d.ID == "":
 		return semel.Invalidf("no id")

@@ -88,7 +88,7 @@ var landmarks = []string{
 	"lost in a transaction", "revoked in a transaction", "stopped at once", "key full",
 	"letter replayed", "letter discarded", "proposal replayed", "returned as it was", "returned revised",
 	"plan transient", "plan permanent", "plan invalid", "plan panic", "plan stale", "plan duplicate",
-	"plan superseded", "plan later", "plan killer", "plan contention",
+	"plan superseded", "plan later", "plan killer", "plan deadly", "plan contention",
 }
 
 func (c coverage) complete(t *testing.T) {

@@ -27,6 +27,7 @@ type scope struct {
 	inflight int  // handed over and not decided
 	gone     bool // nothing of it may be committed any more
 	leaving  bool // what is not in a transaction is given up
+	doubted  bool // it has a suspect: what is received is not decoded at once
 }
 
 // scopes is the pipeline's side of ownership; it implements broker.Owner.
@@ -65,6 +66,7 @@ func (s *scopes[Tx]) Assigned(ctx context.Context, as []broker.Assignment) ([]se
 			return nil, err
 		}
 		from[i] = f.Next
+		sc.doubted = sc.suspect != nil
 		ours = append(ours, sc)
 	}
 	s.own(ours)
@@ -300,7 +302,7 @@ func (s *scopes[Tx]) enter(items []item) {
 			}
 		}
 		last.inflight++
-		items[i].scope = last
+		items[i].scope, items[i].unread = last, last.doubted
 	}
 }
 
@@ -330,6 +332,14 @@ func (s *scopes[Tx]) end(items []item) {
 			sc.leaving = true
 		}
 	}
+}
+
+// cleared ends a suspicion.
+func (s *scopes[Tx]) cleared(sc *scope) {
+	sc.suspect = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sc.doubted = false
 }
 
 // usable reports whether the item may still be committed; leaving scopes may

@@ -200,8 +200,8 @@ func Repair(m *store.Move, l *store.Letter, r store.Revised, by string) (release
 	return release
 }
 
-// Unread reports whether the letter's message could never be read: it has to be
-// decoded before it can be tried.
+// Unread reports whether the letter's message was never read: it has to be
+// decoded before it can be tried. Without an id it never was.
 func Unread(l *store.Letter) bool {
-	return l.Attempts == 0 && (l.Reason == Invalid || l.Reason == Malformed)
+	return l.Message.ID == "" || l.Attempts == 0 && (l.Reason == Invalid || l.Reason == Malformed)
 }

@@ -224,7 +224,7 @@ func TestRepair(t *testing.T) {
 		if got := letter.Repair(&m, l, store.Revised{Message: semel.Message{ID: "a", Key: key}}, "ann"); got != release || (m.Number == 0) != release {
 			t.Errorf("key %s: release %v, number %d", key, got, m.Number)
 		}
-		if m.Revised.Message.Key != key || m.Attempt.N != 1 || m.Attempts != 0 || letter.Unread(&store.Letter{Reason: m.Reason}) {
+		if m.Revised.Message.Key != key || m.Attempt.N != 1 || m.Attempts != 0 || letter.Unread(&store.Letter{Message: m.Revised.Message, Reason: m.Reason}) {
 			t.Errorf("key %s: %+v", key, m)
 		}
 	}

@@ -8,17 +8,21 @@ import (
 	"github.com/semel-dev/semel/test/e2e/rig"
 )
 
-// TestOneMessageKillsTheProcess has one message among 2,000 whose handler
-// kills the process. A supervisor restarts it. Exactly that one message is set
+// TestOneMessageKillsTheProcess has one message among 2,000 whose handler, or
+// whose decoder, kills the process. A supervisor restarts it. Exactly that one message is set
 // aside; the others are applied once.
 func TestOneMessageKillsTheProcess(t *testing.T) {
 	for name, c := range map[string]struct {
+		flag  string
 		lines bool
 		files int
 	}{
-		"whole files":   {},
-		"one long file": {lines: true, files: 1},
-		"many files":    {lines: true, files: 40},
+		"whole files":            {flag: "-deadly"},
+		"one long file":          {flag: "-deadly", lines: true, files: 1},
+		"many files":             {flag: "-deadly", lines: true, files: 40},
+		"decoder, whole files":   {flag: "-unreadable"},
+		"decoder, one long file": {flag: "-unreadable", lines: true, files: 1},
+		"decoder, a dozen files": {flag: "-unreadable", lines: true, files: 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +54,7 @@ func TestOneMessageKillsTheProcess(t *testing.T) {
 			}
 			cmd := rig.Command{
 				Path: rig.Program(t, "test/e2e/worker"),
-				Args: []string{"-root", q.Root, "-db", q.DB, "-deadly", fmt.Sprintf("m%04d", deadly), fmt.Sprintf("-lines=%v", c.lines)},
+				Args: []string{"-root", q.Root, "-db", q.DB, c.flag, fmt.Sprintf("m%04d", deadly), fmt.Sprintf("-lines=%v", c.lines)},
 			}
 			deaths := restart(t, cmd)
 			for _, bad := range want.Final(q.State()) {

@@ -1,6 +1,6 @@
 // Command worker is a program of a user: the library on a directory queue and
-// SQLite, with a handler in Go. One id may be deadly: its handler kills the
-// process, as running out of memory or a fault in C code does.
+// SQLite, with a handler in Go. One id may be deadly: its handler, or its
+// decoder, kills the process, as running out of memory or a fault in C code does.
 package main
 
 import (
@@ -26,9 +26,9 @@ import (
 )
 
 type options struct {
-	root, db, deadly string
-	http, panics     string
-	lines            bool
+	root, db, deadly, unreadable string
+	http, panics                 string
+	lines                        bool
 }
 
 func main() {
@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&o.root, "root", "", "the directory queue")
 	flag.StringVar(&o.db, "db", "", "the database")
 	flag.StringVar(&o.deadly, "deadly", "", "the id whose handler kills the process")
+	flag.StringVar(&o.unreadable, "unreadable", "", "the id whose decoder kills the process")
 	flag.BoolVar(&o.lines, "lines", false, "every line of a file is a message")
 	flag.StringVar(&o.http, "http", "", "where to answer questions about the run; it then goes on until it is told to stop")
 	flag.StringVar(&o.panics, "panics", "", "while this file is there, handlers panic")
@@ -84,7 +85,7 @@ func run(ctx context.Context, o options) error {
 	defer src.Close(context.WithoutCancel(ctx))
 	mon := observe.NewMonitor(observe.Config{Pipeline: "worker"})
 	pipeline := consumer.Config{
-		Name: "worker", Decoder: broker.DecoderFunc(decode), Horizon: 24 * time.Hour, Drain: &consumer.Drain{},
+		Name: "worker", Decoder: broker.DecoderFunc(decoder(o.unreadable)), Horizon: 24 * time.Hour, Drain: &consumer.Drain{},
 		Observer: mon.Observer(),
 	}
 	if o.http != "" {
@@ -125,13 +126,18 @@ type body struct {
 	Rev     int64
 }
 
-func decode(d *semel.Delivery) error {
-	var b body
-	if err := json.Unmarshal(d.Body, &b); err != nil {
-		return semel.Invalid(err)
+func decoder(deadly string) func(*semel.Delivery) error {
+	return func(d *semel.Delivery) error {
+		var b body
+		if err := json.Unmarshal(d.Body, &b); err != nil {
+			return semel.Invalid(err)
+		}
+		if b.ID == deadly {
+			trap.Kill()
+		}
+		d.ID, d.Key = b.ID, b.Key
+		return nil
 	}
-	d.ID, d.Key = b.ID, b.Key
-	return nil
 }
 
 func handler(o options) func(context.Context, sqlstore.Tx, semel.Message) error {
