@@ -9,6 +9,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/broker"
@@ -66,6 +68,9 @@ func Options() config.Options {
 	}
 	return o
 }
+
+// SourceSchemes are those of sources that this build has, sorted.
+func SourceSchemes() []string { return slices.Sorted(maps.Keys(sources())) }
 
 // Report is told what a source leaves alone or could not do as it should. It
 // is called from several goroutines.
@@ -127,6 +132,9 @@ type Pipeline interface {
 	// Prove runs setup and prepares the steps in a transaction that is
 	// rolled back: what it finds wrong would fail with the first message.
 	Prove(ctx context.Context, setup []string, h *sqlstep.Handler) error
+	// Try runs setup and the steps for each message, in a transaction that is
+	// rolled back, and returns what became of each.
+	Try(ctx context.Context, setup []string, h *sqlstep.Handler, msgs []semel.Message) (outcomes []error, err error)
 }
 
 // Consumer is consumer.Consumer without its type parameter.
@@ -164,6 +172,16 @@ func Check(ctx context.Context, f *config.File, cfg consumer.Config) (notes []st
 		return nil
 	})
 	return notes, unfit, err
+}
+
+// Try does what the pipeline's handler would do with messages and changes
+// nothing: on the pipeline's store, or on an empty one if there is none.
+func Try(ctx context.Context, f *config.File, msgs []semel.Message) (outcomes []error, err error) {
+	_, err = stores()[f.Store.Scheme].check(ctx, f, func(st *Store) (err error) {
+		outcomes, err = st.Pipeline.Try(ctx, f.Setup, f.Handler, msgs)
+		return err
+	})
+	return outcomes, err
 }
 
 // tx is what the handler of pipeline files asks of a transaction.
@@ -229,4 +247,21 @@ func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep
 		return semel.Fault(err)
 	}
 	return err
+}
+
+func (p pipeline[Tx]) Try(ctx context.Context, statements []string, h *sqlstep.Handler, msgs []semel.Message) ([]error, error) {
+	outcomes := make([]error, len(msgs))
+	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
+		if err := setup(ctx, t, statements); err != nil {
+			return err
+		}
+		for i, m := range msgs {
+			outcomes[i] = h.Handle(ctx, t, m)
+		}
+		return errProved
+	})
+	if errors.Is(err, errProved) {
+		err = nil
+	}
+	return outcomes, err
 }

@@ -115,6 +115,7 @@ func (a *app) root() *cobra.Command {
 say of every message where it is now.
 
   semel demo                          what goes wrong without it, in seconds
+  semel init                          write a pipeline file for your messages
   semel run orders.yaml --once        take what is there, then end
   semel status orders.yaml            what waits, where, for whom
   semel letters list orders.yaml      what could not be applied, and why
@@ -132,7 +133,7 @@ say of every message where it is now.
 	root.SetVersionTemplate("semel {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
-	root.AddCommand(a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.demoCommand(), a.versionCommand())
+	root.AddCommand(a.initCommand(), a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.demoCommand(), a.versionCommand())
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return root
 }
@@ -247,6 +248,12 @@ func (a *app) signals(first func(os.Signal)) (context.Context, context.CancelFun
 		a.exit(exitFault)
 	}()
 	return ctx, func() { signal.Stop(c); cancel() }
+}
+
+// isTerminal reports whether somebody may answer on r.
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // terminal returns the width of w if it is a terminal.
