@@ -91,7 +91,7 @@ func (w *wizard) version() error {
 	}
 	if w.study != nil {
 		if d.Ties = w.study.Ties(key, d.Expr, d.As); d.Ties > 0 {
-			w.note("%s have the version of another one of their key with other content; of those the larger id wins, unless you change tie", counted(int64(d.Ties), "message"))
+			w.note("ties: %s with the version of another one of their key and other content; of those the larger id wins, unless you change tie", counted(int64(d.Ties), "message"))
 		}
 	}
 	return nil

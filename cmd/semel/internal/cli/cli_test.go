@@ -412,7 +412,7 @@ func TestSchema(t *testing.T) {
 // tells the exit codes.
 func TestHelps(t *testing.T) {
 	b := newBench(t, pipeline)
-	for _, verb := range []string{"", "run", "demo", "status", "letters", "letters list", "letters show", "letters replay", "letters discard", "explain", "schema", "schema print", "schema apply", "schema check"} {
+	for _, verb := range []string{"", "init", "run", "demo", "status", "letters", "letters list", "letters show", "letters replay", "letters discard", "explain", "schema", "schema print", "schema apply", "schema check"} {
 		out := b.want(exitDone, verb+" --help", "semel", ".yaml")
 		lines := strings.Split(out, "\n")
 		if len(lines) > 35 {

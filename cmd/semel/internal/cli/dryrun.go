@@ -163,9 +163,9 @@ func (r *rehearsal) repeated(m *semel.Message, known store.Trace) semel.Verdict 
 		print, before = known.Record.Fingerprint, true
 	}
 	own := store.Print(m)
-	r.ids[m.ID] = own
 	switch {
 	case !before:
+		r.ids[m.ID] = own
 		return semel.Undecided
 	case print == own || r.file.TrustID:
 		return semel.Duplicate

@@ -23,12 +23,10 @@ import (
 const initHelp = `Write a pipeline file that runs as it is. Looks at some of your messages, says
 what could be their id, key and version and why, and tries the file on them.
 On a terminal it asks for what no flag says; elsewhere --yes takes what it
-proposes. Changes nothing but FILE (default: pipeline.yaml), which must not be
-there yet; a directory for the source is made when you say so.
+proposes. FILE (default: pipeline.yaml) must not be there yet.
 
 Example:
-  semel init                                   asks
-  semel init --source spool --yes              takes the proposals
+  semel init --source spool
   semel init orders.yaml --source spool --id .event_id --key .order.id
 
 Exit codes:

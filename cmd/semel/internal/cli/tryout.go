@@ -406,13 +406,20 @@ func (r *initResult) foretold() string {
 	var parts []string
 	for _, p := range []struct{ count, words string }{
 		{"applied", "applied"}, {"superseded", "superseded"}, {"duplicate", "recognised as repeats"},
-		{"conflict", "set aside as conflicts"}, {"dead", "dead letters"},
+		{"conflict", "set aside as conflicts"}, {"dead", "dead letter"},
 	} {
 		if n := r.Tried[p.count]; n > 0 || p.count == "applied" {
-			parts = append(parts, thousands(int64(n))+" "+p.words)
+			parts = append(parts, thousands(int64(n))+" "+p.words+plural(n, p.count == "dead"))
 		}
 	}
 	return fmt.Sprintf("of %s in the sample would be: %s", counted(int64(r.Tried["messages"]), "message"), strings.Join(parts, ", "))
+}
+
+func plural(n int, counts bool) string {
+	if counts && n != 1 {
+		return "s"
+	}
+	return ""
 }
 
 var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)

@@ -3,6 +3,7 @@ package draft
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/propose"
@@ -51,7 +52,7 @@ func (d *Draft) columns() []column {
 		}
 		add(named(d.Version, "version"), d.Version, version)
 	} else {
-		add(named(d.ID, "id"), d.ID, "TEXT NOT NULL PRIMARY KEY")
+		add(named(d.ID, d.free("id", "message_id")), d.ID, "TEXT NOT NULL PRIMARY KEY")
 		if d.Key != "" && d.Key != d.ID {
 			add(named(d.Key, "key"), d.Key, "TEXT NOT NULL")
 		}
@@ -63,6 +64,14 @@ func (d *Draft) columns() []column {
 		add("body", "$body", "BLOB NOT NULL")
 	}
 	return all
+}
+
+// free is the first name that no column has.
+func (d *Draft) free(all ...string) string {
+	i := slices.IndexFunc(all, func(name string) bool {
+		return !slices.ContainsFunc(d.Columns, func(c propose.Column) bool { return Name(strings.Join(c.Path, "_"), "value") == name })
+	})
+	return all[max(i, 0)]
 }
 
 var path = regexp.MustCompile(`^\.[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)

@@ -104,6 +104,7 @@ func (r *reader) line() ([]byte, error) {
 func (r *reader) lines(ctx context.Context, line []byte, ends bool) error {
 	s := r.sample
 	s.Lines = true
+	s.inLines++
 	for from := int64(0); ; {
 		if len(bytes.TrimSpace(line)) > 0 {
 			s.add(Document{File: r.name, Position: from, Body: bytes.TrimSuffix(line, []byte("\n"))})
@@ -138,12 +139,14 @@ func (r *reader) whole(first []byte, ends bool) error {
 		body = append(body, rest...)
 	}
 	s.add(Document{File: r.name, Body: body})
-	if s.wholes++; r.zipped {
-		if bytes.ContainsRune(bytes.TrimSpace(body), '\n') {
-			s.note("%s is compressed: gzip is read as lines (files: lines), not as one message of several lines; unpack it first", printable(r.name))
-		} else {
-			s.Lines, s.wholes = true, s.wholes-1
-		}
+	switch several := bytes.ContainsRune(bytes.TrimSpace(body), '\n'); {
+	case several && r.zipped:
+		s.note("%s is compressed: gzip is read as lines (files: lines), not as one message of several lines; unpack it first", printable(r.name))
+	case several:
+		s.wholes++
+	case r.zipped:
+		s.Lines = true
+		s.inLines++
 	}
 	return nil
 }

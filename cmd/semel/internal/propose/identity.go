@@ -166,8 +166,11 @@ func (f *field) neverID() string {
 
 // unique says in words how well values identify.
 func (st *Study) unique(s spread) []string {
-	why := []string{fmt.Sprintf("present in all %s", thousands(len(st.docs)))}
-	if s.copies == 0 {
+	why := []string{"present in all " + counted(len(st.docs), "message")}
+	switch {
+	case st.contents < fewMessages:
+		return append(why, "which are too few to tell whether it differs")
+	case s.copies == 0:
 		return append(why, "all different")
 	}
 	return append(why, fmt.Sprintf("repeats %s, each time with the same content", often(s.copies)))

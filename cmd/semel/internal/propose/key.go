@@ -119,7 +119,7 @@ func (st *Study) versionsOf(key *field) (found []Candidate, not []Rejected) {
 		}
 		ties, late := st.ties(key, f)
 		if ties*10 > len(st.docs) {
-			not = append(not, Rejected{f.expr, fmt.Sprintf("%s have the one of another message of their key, with other content", counted(ties, "message"))})
+			not = append(not, Rejected{f.expr, fmt.Sprintf("it does not order the messages of a key: %s of %s share it with another one that has other content", thousands(ties), thousands(len(st.docs)))})
 			continue
 		}
 		found = append(found, st.version(key, f, score, ties, late))
@@ -133,16 +133,16 @@ func (st *Study) version(key, f *field, score, ties, late int) Candidate {
 	if sameParent(key, f) {
 		c.score += 10
 	}
-	c.Why = append(c.Why, fmt.Sprintf("present in all %s", thousands(len(st.docs))), "its name says that it grows")
+	c.Why = append(c.Why, "present in all "+counted(len(st.docs), "message"), "its name says that it grows")
 	if f.as == "time" {
 		c.As = "time"
 		c.Why = append(c.Why, "a time with a zone")
 	}
 	if late > 0 {
-		c.Why = append(c.Why, fmt.Sprintf("%s of the sample come after a newer one of their key, and would overwrite it", counted(late, "message")))
+		c.Why = append(c.Why, fmt.Sprintf("of the sample, %s after a newer one of their key, which would be overwritten", arrive(late)))
 	}
 	if ties > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s have the version of another one of their key with other content: a tie, which needs a rule", counted(ties, "message")))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("ties, which need a rule: %s with the version of another one of their key and other content", counted(ties, "message")))
 	}
 	return c
 }
@@ -269,4 +269,11 @@ func parse(s string, asTime bool) semel.Version {
 		return semel.Version{}
 	}
 	return v
+}
+
+func arrive(n int) string {
+	if n == 1 {
+		return "1 message comes"
+	}
+	return thousands(n) + " messages come"
 }

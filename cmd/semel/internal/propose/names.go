@@ -33,7 +33,7 @@ func (st *Study) names() []Candidate {
 	if s := st.spread(whole); s.identifies() && whole.unfit == 0 {
 		found = append(found, Candidate{Expr: whole.expr, score: acceptID, fields: []*field{whole},
 			Warnings: []string{"a message that comes again under another name is not recognised"},
-			Why: []string{"the name of the file: no two files in a directory have the same"}})
+			Why:      []string{"the name of the file: no two files in a directory have the same"}})
 	}
 	return found
 }

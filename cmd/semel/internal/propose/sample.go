@@ -69,7 +69,7 @@ type Sample struct {
 	// Notes is what a person should know of how the files look.
 	Notes []string
 
-	wholes int // files that are a message, of more than one line
+	inLines, wholes int // files with messages in lines; that are one of several lines
 }
 
 // Readable counts the documents without a problem.
@@ -231,8 +231,9 @@ func (s *Sample) describe() {
 	if s.Files == 1 && len(s.Documents) == 1 && !s.Lines {
 		s.elements()
 	}
-	if s.Lines && s.wholes > 0 {
-		s.note("%d of %d files are one message of several lines, others have a message in each line: a source reads all of its files one way (files: whole or files: lines)", s.wholes, s.Files)
+	if s.inLines > 0 && s.wholes > 0 {
+		s.Lines = s.inLines >= s.wholes
+		s.note("%s with a message in each line, %d with one message of several lines: a source reads all of its files one way (files: lines or files: whole)", counted(s.inLines, "file"), s.wholes)
 	}
 }
 
