@@ -8,6 +8,8 @@ replace github.com/semel-dev/semel => ..
 
 require github.com/semel-dev/semel/store/sqlitestore v0.0.0
 
+require github.com/creack/pty v1.1.24
+
 require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -60,15 +60,15 @@ func (a *app) initCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.name, "name", "", "name of the pipeline")
-	f.StringVar(&o.source, "source", "", "directory that holds inbox/, or will")
-	f.StringVar(&o.store, "store", "", "database (default: sqlite:NAME.db)")
-	f.StringVar(&o.sample, "sample", "", "file or directory with messages (default: those of the source)")
-	f.StringVar(&o.id, "id", "", "jq expression: the same at every delivery of an event")
-	f.StringVar(&o.key, "key", "", "jq expression: the entity an event is about; - for none")
-	f.StringVar(&o.version, "version", "", "jq expression: the highest of a key wins; - for none")
-	f.StringVar(&o.as, "as", "", "versions are integer or time (default: what fits the sample)")
-	f.StringVar(&o.table, "table", "", "table to write to (default: the name)")
+	f.StringVar(&o.name, "name", "", "`NAME` of the pipeline (default: that of FILE or of the source)")
+	f.StringVar(&o.source, "source", "", "`DIRECTORY` that holds inbox/, or will")
+	f.StringVar(&o.store, "store", "", "`DATABASE` (default: sqlite:NAME.db)")
+	f.StringVar(&o.sample, "sample", "", "file or directory with messages: a `PATH` (default: that of the source)")
+	f.StringVar(&o.id, "id", "", "what is the same at every delivery of an event, a jq `EXPRESSION`")
+	f.StringVar(&o.key, "key", "", "the entity it is about, a jq `EXPRESSION`, or - for none")
+	f.StringVar(&o.version, "version", "", "of one key the highest wins, a jq `EXPRESSION`, or - for none")
+	f.StringVar(&o.as, "as", "", "versions compare as an `integer` or as a time (default: what fits)")
+	f.StringVar(&o.table, "table", "", "`TABLE` to write to (default: the name)")
 	f.BoolVar(&o.yes, "yes", false, "take what is proposed, ask nothing")
 	f.BoolVar(&o.force, "force", false, "replace FILE")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the file, write nothing")
@@ -185,11 +185,17 @@ func (w *wizard) places() (err error) {
 	}
 	o.source = scheme(o.source, "directory")
 	if loc, err := config.ParseLocation(o.source, []string{"directory"}); err == nil {
-		w.root = loc.Path
+		if w.root = filepath.Clean(strings.TrimPrefix(o.source, "directory:")); strings.HasPrefix(w.root, "/") {
+			w.root = loc.Path
+		}
 	}
 	def = strings.TrimSuffix(filepath.Base(w.file), filepath.Ext(w.file))
 	if def == "pipeline" && w.root != "" {
-		def = filepath.Base(w.root)
+		abs, err := filepath.Abs(w.root)
+		if err != nil {
+			return err
+		}
+		def = filepath.Base(abs)
 	}
 	if o.name, err = w.decide("name", o.name, draft.Name(def, "pipeline"), false, "Its name. What it remembers is kept under it.", oneLine); err != nil {
 		return err
@@ -270,7 +276,7 @@ func (w *wizard) sample() error {
 	}
 	if path == "" && w.ask != nil {
 		var err error
-		fmt.Fprintln(w.ask.out, "Some of your messages, to look at: a file (JSON, NDJSON, .gz) or a directory.")
+		fmt.Fprintln(w.ask.out, "Some of your messages, to look at: a file (JSON, NDJSON, CSV, .gz) or a directory.")
 		if path, err = w.ask.text("sample", nothing, readable); err != nil {
 			return err
 		}
@@ -307,7 +313,7 @@ func (w *wizard) look(s *propose.Sample) error {
 	if s.Readable() == 0 && w.o.id == "" {
 		d := s.Documents[0]
 		return usagef("sample %s: none of %s is JSON that can be read; %s: %w\nif they are not JSON, --id '$meta.file' takes the names of the files",
-			s.Path, counted(int64(len(s.Documents)), "message"), printable(d.Place(s.Lines)), d.Problem)
+			s.Path, counted(int64(len(s.Documents)), "message"), printable(d.Place(s.Format)), d.Problem)
 	}
 	w.study = propose.NewStudy(s)
 	w.tell("looked at %s", w.result.Sample.describe())

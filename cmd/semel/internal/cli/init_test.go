@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"database/sql"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -253,7 +255,7 @@ func deliverRandom(b *bench, r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		all = append(all, all[r.IntN(n)])
 	}
-	switch r.IntN(3) {
+	switch r.IntN(5) {
 	case 0:
 		for i, m := range all {
 			b.deliver(fmt.Sprintf("%03d.json", i), m)
@@ -268,7 +270,33 @@ func deliverRandom(b *bench, r *rand.Rand) {
 			b.t.Fatal(err)
 		}
 		b.deliver("all.ndjson.gz", z.String())
+	case 3:
+		b.deliver("all.json", "["+strings.Join(all, ",\n")+"]")
+	case 4:
+		b.deliver("all.csv", records(b.t, r, names, n))
 	}
+}
+
+// records makes CSV with some of the names.
+func records(t *testing.T, r *rand.Rand, names []string, n int) string {
+	var text strings.Builder
+	w := csv.NewWriter(&text)
+	w.Comma = rune(",;\t|"[r.IntN(4)])
+	names = slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == "" || strings.ContainsAny(s, "\n;") })[:1+r.IntN(6)]
+	if err := w.Write(names); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		record := make([]string, len(names))
+		for j := range record {
+			record[j] = []string{strconv.Itoa(i), "o" + strconv.Itoa(i/3), "2024-01-01T00:00:00Z", "some \"text\"", ""}[(j+len(names))%5]
+		}
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Flush()
+	return text.String()
 }
 
 // object has fields whose kinds form decides and whose values r and i do.

@@ -96,8 +96,8 @@ func writeCommand(b *strings.Builder, c *cobra.Command, shared *pflag.FlagSet) {
 	var own []*pflag.Flag
 	hasShared := false
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		switch {
-		case shared.Lookup(f.Name) != nil:
+		switch s := shared.Lookup(f.Name); {
+		case s != nil && s.Usage == f.Usage: // init's are its own
 			hasShared = true
 		case !f.Hidden && f.Name != "help":
 			own = append(own, f)

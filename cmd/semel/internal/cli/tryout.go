@@ -123,23 +123,20 @@ func (w *wizard) compose() {
 	if r.Version.Ties > 0 {
 		d.Tie = d.ID
 	}
-	r.Files = "whole"
+	d.Format = propose.Format{Files: "whole"}
 	if w.study != nil {
 		without := []string{d.Key, d.Version}
 		if d.Key == "" || d.Version == "" {
 			without = []string{d.Key, d.ID}
 		}
-		d.Columns, d.Seen, d.Lines = w.study.Columns(without...), w.study.Messages(), w.study.Sample.Lines
-		if d.Lines {
-			r.Files = "lines"
-		}
+		d.Columns, d.Seen, d.Format = w.study.Columns(without...), w.study.Messages(), w.study.Sample.Format
 		if d.Version == "" {
 			for _, x := range r.Version.Rejected {
 				d.AboutVersion = append(d.AboutVersion, fmt.Sprintf("Not %s: %s.", x.Expr, x.Why))
 			}
 		}
 	}
-	r.text = d.Text()
+	r.text, r.Files = d.Text(), d.Format.Files
 	r.File, r.Name, r.Source, r.Store, r.Table = w.file, o.name, o.source, o.store, o.table
 	r.Inbox, r.Keep, r.Horizon = "table", "30d", "7d"
 }
@@ -199,7 +196,7 @@ func (w *wizard) rehearse(f *config.File) error {
 		if d.Body != nil && f.Rules.Key == nil && !f.Rules.ID.NeedsBody() {
 			d.Malformed = nil // nothing looks into it
 		}
-		x, err := r.foresee(w.ctx, s.Documents[i].Place(s.Lines), d)
+		x, err := r.foresee(w.ctx, s.Documents[i].Place(s.Format), d)
 		if err != nil {
 			return exit(exitFault, err)
 		}
@@ -371,8 +368,11 @@ func (w *wizard) advise() {
 // sampleIsRoot: the messages that were looked at lie in the source's directory
 // itself.
 func (w *wizard) sampleIsRoot() bool {
-	path, err := filepath.Abs(w.result.Sample.Path)
-	if err != nil || path != w.root || w.study == nil {
+	path, err := os.Stat(w.result.Sample.Path)
+	if err != nil || w.study == nil {
+		return false
+	}
+	if root, err := os.Stat(w.root); err != nil || !os.SameFile(path, root) {
 		return false
 	}
 	return slices.ContainsFunc(w.study.Sample.Documents, func(d propose.Document) bool {

@@ -12,9 +12,8 @@ import (
 // Draft is what a pipeline file is written from. Expressions are jq.
 type Draft struct {
 	Name, Source, Store string
-	// Lines: a line of a file is a message.
-	Lines bool
-	ID    string
+	Format              propose.Format
+	ID                  string
 	// Key and Version may be empty. As is "integer" or "time".
 	Key, Version, As string
 	// Tie decides between equal versions; may be empty.

@@ -83,10 +83,14 @@ func (d *Draft) where(w *writer) {
 	w.comment("", "Files are put into inbox/ below this directory (written elsewhere, then renamed into it) and go "+
 		"through processing/ to done/ or error/. Nothing else in the directory is touched.")
 	w.line("source: %s", scalar(d.Source))
-	if d.Lines {
-		w.line("files: lines                # each line is a message, also in gzip; whole: each file is one")
-	} else {
-		w.line("files: whole                # each file is a message; lines: each line is one")
+	w.line("files: %-20s # %s", d.Format.Files, map[string]string{
+		"whole": "each file is a message; lines, array, csv: there are several in each",
+		"lines": "each line is a message, compressed or not; whole: each file is one",
+		"array": "each element of the array in a file is a message, compressed or not",
+		"csv":   "each record is a message: an object of texts, named by the header",
+	}[d.Format.Files])
+	if d.Format.Files == "csv" {
+		w.line("delimiter: %s", map[byte]string{',': `','`, ';': `';'`, '\t': `"\t"`, '|': `'|'`}[d.Format.Delimiter])
 	}
 	w.line("")
 	w.comment("", "The database of your tables. What was handled is recorded beside them, in the same transaction.")
@@ -96,7 +100,7 @@ func (d *Draft) where(w *writer) {
 func (d *Draft) table(w *writer, columns []column) {
 	w.comment("", "Runs at every start.")
 	if d.Seen > 0 {
-		w.comment("", fmt.Sprintf("The types are those of %s that were looked at; STRICT refuses others, and such a message is a dead letter. ANY takes everything.", counted(d.Seen, "message")))
+		w.comment("", fmt.Sprintf("The types are those of the sample, %s; STRICT refuses others, and such a message is a dead letter. ANY takes everything.", counted(d.Seen, "message")))
 	}
 	w.line("setup: |")
 	w.block("  ", d.setup(columns))

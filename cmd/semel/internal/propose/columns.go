@@ -78,7 +78,7 @@ func (st *Study) Columns(without ...string) []Column {
 // which is often a person.
 func (st *Study) worth(f *field) int {
 	w := 100*f.present/max(1, len(st.docs)) - 15*len(f.path)
-	if len(f.values) == 1 && st.contents >= fewMessages {
+	if len(f.values) == 1 && st.contents >= 50 {
 		w -= 60
 	}
 	if f.kinds == kindText && strings.Contains(f.values[0], "://") {

@@ -5,185 +5,133 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker/filebroker"
+
 	"github.com/semel-dev/semel/cmd/semel/internal/message"
 )
 
-// file reads the messages of one file.
+// Format is how files hold messages.
+type Format struct {
+	// Files is the word of pipeline files: whole, lines, array or csv.
+	Files string
+	// Delimiter of csv.
+	Delimiter byte
+}
+
+// errEnough ends the reading of a file.
+var errEnough = errors.New("enough")
+
+// file reads the messages of one file, as a source would.
 func (s *Sample) file(ctx context.Context, path string) error {
-	f, err := os.Open(path)
+	head, err := headOf(path)
 	if err != nil {
 		return bare(err)
 	}
-	defer f.Close()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return errors.Join(errors.New("it is not a regular file any more"), err)
-	}
 	s.Files++
-	src, zipped, err := unzip(bufio.NewReaderSize(f, 64<<10))
-	if err != nil {
-		return err
-	}
-	r := &reader{sample: s, src: src, name: filepath.Base(path), zipped: zipped}
-	return r.read(ctx)
-}
-
-func unzip(src *bufio.Reader) (_ *bufio.Reader, zipped bool, err error) {
-	if magic, _ := src.Peek(3); !bytes.Equal(magic, []byte{0x1f, 0x8b, 8}) {
-		return src, false, nil
-	}
-	z, err := gzip.NewReader(src)
-	if err != nil {
-		return nil, true, fmt.Errorf("not a whole gzip file: %w", err)
-	}
-	return bufio.NewReaderSize(z, 64<<10), true, nil
-}
-
-// reader reads one file.
-type reader struct {
-	sample *Sample
-	src    *bufio.Reader
-	name   string
-	zipped bool
-	at     int64
-}
-
-// read finds out by the first line whether lines are messages.
-func (r *reader) read(ctx context.Context) error {
-	first, err := r.line()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	ends := errors.Is(err, io.EOF)
-	if r.named() || !ends && message.Check(first, 0) == nil && !r.blank() {
-		return r.lines(ctx, first, ends)
-	}
-	return r.whole(first, ends)
-}
-
-// named reports a name that says there are messages in lines.
-func (r *reader) named() bool {
-	name := strings.TrimSuffix(strings.ToLower(r.name), ".gz")
-	return strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".jsonl")
-}
-
-// blank reports whether only space follows, as far as it can be seen.
-func (r *reader) blank() bool {
-	rest, _ := r.src.Peek(r.src.Size())
-	return len(bytes.TrimSpace(rest)) == 0
-}
-
-// line returns the next line with its end; what is longer than a message may
-// be is cut.
-func (r *reader) line() ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.src.ReadSlice('\n')
-		r.at += int64(len(part))
-		r.sample.Bytes += int64(len(part))
-		if len(line) <= message.DefaultMaxBytes {
-			line = append(line, part...)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
-		}
-		// A file of one endless line is not read to its end.
-		if r.at > 2*MaxBytes {
-			return line, io.EOF
-		}
-	}
-}
-
-func (r *reader) lines(ctx context.Context, line []byte, ends bool) error {
-	s := r.sample
-	s.Lines = true
-	s.inLines++
-	for from := int64(0); ; {
-		if len(bytes.TrimSpace(line)) > 0 {
-			s.add(Document{File: r.name, Position: from, Body: bytes.TrimSuffix(line, []byte("\n"))})
-		}
-		if ends || ctx.Err() != nil {
-			return ctx.Err()
-		}
+	format := head.format()
+	s.formats[format]++
+	err = filebroker.Read(ctx, format.config(), path, func(m *semel.Delivery) error {
+		s.add(m)
 		if s.full() {
-			s.More = s.More || !r.blank()
-			return nil
+			s.More = s.More || format.Files != "whole"
+			return errEnough
 		}
-		from = r.at
-		var err error
-		if line, err = r.line(); err != nil && !errors.Is(err, io.EOF) {
-			s.Documents = append(s.Documents, Document{File: r.name, Position: from, Problem: err})
-			return nil
-		}
-		ends = err != nil
-	}
-}
-
-// whole takes the file for one message.
-func (r *reader) whole(first []byte, ends bool) error {
-	s := r.sample
-	body := first
-	if !ends {
-		rest, err := io.ReadAll(io.LimitReader(r.src, message.DefaultMaxBytes+1))
-		if err != nil {
-			return err
-		}
-		s.Bytes += int64(len(rest))
-		body = append(body, rest...)
-	}
-	s.add(Document{File: r.name, Body: body})
-	switch several := bytes.ContainsRune(bytes.TrimSpace(body), '\n'); {
-	case several && r.zipped:
-		s.note("%s is compressed: gzip is read as lines (files: lines), not as one message of several lines; unpack it first", printable(r.name))
-	case several:
-		s.wholes++
-	case r.zipped:
-		s.Lines = true
-		s.inLines++
+		return nil
+	})
+	if ctx.Err() != nil {
+		s.More, s.late = true, true
+	} else if err != nil && !errors.Is(err, errEnough) {
+		return bare(err)
 	}
 	return nil
 }
 
-// add checks a document and takes it in.
-func (s *Sample) add(d Document) {
-	if d.Body == nil {
-		d.Body = []byte{}
+func (f Format) config() filebroker.Config {
+	c := filebroker.Config{MaxBytes: message.DefaultMaxBytes, Delimiter: f.Delimiter}
+	switch f.Files {
+	case "lines":
+		c.Files = filebroker.Lines
+	case "array":
+		c.Files = filebroker.Array
+	case "csv":
+		c.Files = filebroker.CSV
 	}
-	if d.Problem = message.Check(d.Body, 0); len(d.Body) > message.DefaultMaxBytes {
-		d.Body, d.Problem = nil, tooLarge()
+	return c
+}
+
+// add checks a message and takes it in.
+func (s *Sample) add(m *semel.Delivery) {
+	d := Document{File: m.Position.Scope.Name, Position: m.Position.Lo, Body: m.Body, Problem: m.Malformed}
+	if d.Problem == nil {
+		d.Problem = message.Check(d.Body, 0)
 	}
+	s.Bytes += int64(len(d.Body))
 	s.Documents = append(s.Documents, d)
 }
 
-// split returns the elements of an array of objects; nil for anything else.
-func split(body []byte) [][]byte {
-	if b := bytes.TrimSpace(message.Trim(body)); len(b) == 0 || b[0] != '[' {
-		return nil
-	}
-	var all []json.RawMessage
-	if json.Unmarshal(message.Trim(body), &all) != nil {
-		return nil // cannot be: it was checked
-	}
-	elements := make([][]byte, 0, len(all))
-	for _, e := range all {
-		if e[0] != '{' {
-			return nil
-		}
-		elements = append(elements, e)
-	}
-	return elements
+// head is the beginning of a file, unpacked.
+type head struct {
+	name   string
+	text   []byte
+	packed bool
 }
 
-// printable is a name of a file without what could give orders to a terminal
-// or end a comment.
-func printable(s string) string {
-	q := fmt.Sprintf("%+q", s)
-	return q[1 : len(q)-1]
+const headBytes = 1 << 20
+
+func headOf(path string) (head, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return head{}, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return head{}, errors.Join(errors.New("it is not a regular file any more"), err)
+	}
+	h := head{name: strings.ToLower(filepath.Base(path))}
+	src := bufio.NewReader(f)
+	if magic, _ := src.Peek(3); bytes.Equal(magic, []byte{0x1f, 0x8b, 8}) {
+		h.packed, h.name = true, strings.TrimSuffix(h.name, ".gz")
+		z, err := gzip.NewReader(src)
+		if err != nil {
+			return h, nil // whoever reads it says what is wrong
+		}
+		src = bufio.NewReader(z)
+	}
+	h.text, _ = io.ReadAll(io.LimitReader(src, headBytes)) // what is broken further on is told by whoever reads it
+	return h, nil
+}
+
+// format finds out by name and beginning how a file holds messages.
+func (h head) format() Format {
+	text := bytes.TrimSpace(message.Trim(h.text))
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	switch ext := filepath.Ext(h.name); {
+	case ext == ".csv" || ext == ".tsv":
+		return Format{"csv", delimiter(first)}
+	case ext == ".ndjson" || ext == ".jsonl":
+		return Format{Files: "lines"}
+	case bytes.HasPrefix(text, []byte("[")) && bytes.HasPrefix(bytes.TrimSpace(text[1:]), []byte("{")) && (len(rest) == 0 || message.Check(first, 0) != nil):
+		return Format{Files: "array"}
+	case h.packed && len(rest) == 0, len(rest) > 0 && message.Check(first, 0) == nil:
+		return Format{Files: "lines"}
+	}
+	return Format{Files: "whole"}
+}
+
+// delimiter is the one that the header of a CSV file has most often.
+func delimiter(header []byte) byte {
+	best, most := byte(','), 0
+	for _, c := range []byte(",;\t|") {
+		if n := bytes.Count(header, []byte{c}); n > most {
+			best, most = c, n
+		}
+	}
+	return best
 }

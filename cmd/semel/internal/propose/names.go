@@ -8,7 +8,7 @@ import (
 // names proposes the names of files as ids, or a part of them: a program that
 // takes requests often puts the id of one there.
 func (st *Study) names() []Candidate {
-	if st.Sample.Lines || !st.Sample.Names || len(st.docs) == 0 {
+	if st.Sample.Format.Files != "whole" || len(st.docs) == 0 {
 		return nil
 	}
 	var found []Candidate
@@ -70,10 +70,10 @@ func (st *Study) nameParts() []*field {
 
 // standing is what is left where nothing identifies a message: where it stands.
 func (st *Study) standing() []Candidate {
-	if !st.Sample.Lines || !st.Sample.Names {
+	if st.Sample.Format.Files == "whole" {
 		return nil
 	}
 	return []Candidate{{Expr: `$meta.file + "/" + ($meta.position | tostring)`, score: 1,
-		Why:      []string{"nothing in the messages identifies them; a file and the byte where a line begins name the line"},
+		Why:      []string{"nothing in the messages identifies them; a file and the byte where a message begins in it name the message"},
 		Warnings: []string{"this finds a file that is read twice, and not an event that is written twice: have the producer give each event an id"}}}
 }

@@ -74,8 +74,8 @@ func TestFlights(t *testing.T) {
 	if got := proposed(st); got != want {
 		t.Errorf("lines: proposed is\n%s, want\n%s", got, want)
 	}
-	if !st.Sample.Lines || !st.Sample.More || st.Messages() != MaxMessages {
-		t.Errorf("%d messages, lines: %v, more: %v", st.Messages(), st.Sample.Lines, st.Sample.More)
+	if st.Sample.Format.Files != "lines" || !st.Sample.More || st.Messages() != MaxMessages {
+		t.Errorf("%d messages, %v, more: %v", st.Messages(), st.Sample.Format, st.Sample.More)
 	}
 	ids, _ := st.IDs()
 	if why := strings.Join(ids[0].Why, " "); !strings.Contains(why, "none of its parts is enough: .flight has 6") {
@@ -266,26 +266,32 @@ func TestFormats(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, body string
 		n          int
-		lines      bool
-		note       string
+		format     string
 	}{
-		"a message":            {"a.json", `{"a":1}`, 1, false, ""},
-		"over several lines":   {"a.json", "{\n \"a\":1}\n", 1, false, ""},
-		"lines":                {"a.json", "{\"a\":1}\n\n{\"a\":2}\n", 2, true, ""},
-		"one line":             {"a.ndjson", "{\"a\":1}\n", 1, true, ""},
-		"lines, one is broken": {"a.jsonl", "{\n{\"a\":2}\n", 2, true, ""},
-		"gzip of lines":        {"a.gz", pack("{\"a\":1}\n{\"a\":2}\n"), 2, true, ""},
-		"gzip of a message":    {"a.json.gz", pack("{\n\"a\":1}"), 1, false, "unpack"},
-		"an array":             {"a.json", `[{"a":1},{"a":2},{"a":3}]`, 3, true, "jq -c"},
-		"a mark":               {"a.json", "\xef\xbb\xbf{\"a\":1}", 1, false, ""},
+		"a message":            {"a.json", `{"a":1}`, 1, "whole"},
+		"over several lines":   {"a.json", "{\n \"a\":1}\n", 1, "whole"},
+		"lines":                {"a.json", "{\"a\":1}\n\n{\"a\":2}\n", 2, "lines"},
+		"one line":             {"a.ndjson", "{\"a\":1}\n", 1, "lines"},
+		"lines, one is broken": {"a.jsonl", "{\n{\"a\":2}\n", 2, "lines"},
+		"gzip of lines":        {"a.gz", pack("{\"a\":1}\n{\"a\":2}\n"), 2, "lines"},
+		"gzip of one line":     {"a.json.gz", pack("{\"a\":1}"), 1, "lines"},
+		"an array":             {"a.json", `[{"a":1},{"a":2},{"a":3}]`, 3, "array"},
+		"an array over lines":  {"a.json", "[\n{\"a\":1},\n{\"a\":2}\n]", 2, "array"},
+		"lines of arrays":      {"a.json", "[{\"a\":1}]\n[{\"a\":1}]\n", 2, "lines"},
+		"gzip of an array":     {"a.gz", pack(`[{"a":1},{"a":2}]`), 2, "array"},
+		"numbers":              {"a.json", "[1,2]", 1, "whole"},
+		"CSV":                  {"a.csv", "a;b,c;d\n1;2;3\n4;5;6\n", 2, "csv ;"},
+		"TSV":                  {"a.tsv", "a\tb\n1\t2\n", 1, "csv \t"},
+		"gzip of CSV":          {"a.csv.gz", pack("a,b\n1,2\n"), 1, "csv ,"},
+		"a mark":               {"a.json", "\xef\xbb\xbf{\"a\":1}", 1, "whole"},
 	} {
 		s, err := Read(t.Context(), filepath.Join(write(t, map[string]string{c.file: c.body}), c.file))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if len(s.Documents) != c.n || s.Lines != c.lines || !strings.Contains(strings.Join(s.Notes, " "), c.note) || c.note == "" && len(s.Notes) > 0 {
-			t.Errorf("%s: %d documents, lines: %v, notes %q", name, len(s.Documents), s.Lines, s.Notes)
+		if got := strings.TrimRight(s.Format.Files+" "+string(rune(s.Format.Delimiter)), " \x00"); len(s.Documents) != c.n || got != c.format || len(s.Notes) > 0 {
+			t.Errorf("%s: %d documents, %q, notes %q", name, len(s.Documents), got, s.Notes)
 		}
 	}
 }

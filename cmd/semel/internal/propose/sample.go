@@ -1,19 +1,19 @@
 package propose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/semel-dev/semel"
-
-	"github.com/semel-dev/semel/cmd/semel/internal/message"
 )
 
 // Bounds of a sample.
@@ -36,11 +36,11 @@ type Document struct {
 }
 
 // Place names the document for people.
-func (d *Document) Place(lines bool) string {
-	if lines {
-		return fmt.Sprintf("%s:%d", d.File, d.Position)
+func (d *Document) Place(f Format) string {
+	if f.Files == "whole" {
+		return d.File
 	}
-	return d.File
+	return fmt.Sprintf("%s:%d", d.File, d.Position)
 }
 
 // Delivery is the document as a source would hand it over.
@@ -61,15 +61,13 @@ type Sample struct {
 	Files int
 	Bytes int64
 	More  bool
-	// Lines: a line of a file is a message, not the file.
-	Lines bool
-	// Names is false where the names of the files are none that a source would
-	// show, as for the elements of an array.
-	Names bool
+	// Format is that of most files.
+	Format Format
 	// Notes is what a person should know of how the files look.
 	Notes []string
 
-	inLines, wholes int // files with messages in lines; that are one of several lines
+	formats map[Format]int // files that look so
+	late    bool           // reading took too long
 }
 
 // Readable counts the documents without a problem.
@@ -91,13 +89,16 @@ func (s *Sample) full() bool {
 	return len(s.Documents) >= MaxMessages || s.Bytes >= MaxBytes
 }
 
-// Read looks at a file of messages (JSON, NDJSON, either with gzip) or at a
+// Read looks at a file of messages (JSON, NDJSON, CSV, with gzip or not) or at a
 // directory of such files. Of a directory queue it is inbox/, and done/ if that
 // is not enough. What is not a regular file is left alone. An error says what
 // is wrong with path; what is wrong with single messages is in the sample.
 func Read(ctx context.Context, path string) (*Sample, error) {
-	s := &Sample{Path: path, Names: true}
+	s := &Sample{Path: path, formats: map[Format]int{}}
 	fi, err := os.Stat(path)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path) // a source follows none
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.New("there is no such file or directory")
@@ -106,7 +107,9 @@ func Read(ctx context.Context, path string) (*Sample, error) {
 	case fi.IsDir():
 		err = s.directory(ctx, path)
 	case fi.Mode().IsRegular():
-		err = s.file(ctx, path)
+		if err = s.file(ctx, path); err == nil && fi.Size() == 0 && len(s.Documents) == 0 {
+			err = errors.New("it is empty")
+		}
 	default:
 		return nil, fmt.Errorf("it is %s: name a regular file or a directory", kindOf(fi.Mode()))
 	}
@@ -151,13 +154,11 @@ func (s *Sample) directory(ctx context.Context, root string) error {
 			return fmt.Errorf("the directory cannot be read: %w", bare(err))
 		}
 		for _, path := range pick(paths, MaxMessages) {
-			if s.full() {
+			if s.full() || s.late {
 				s.More = true
 				return nil
 			}
-			if err := s.file(ctx, path); err != nil && ctx.Err() != nil {
-				return err
-			} else if err != nil {
+			if err := s.file(ctx, path); err != nil {
 				s.Documents = append(s.Documents, Document{File: filepath.Base(path), Problem: bare(err)})
 			}
 		}
@@ -228,36 +229,16 @@ func hidden(name string) bool {
 
 // describe adds what is only seen of the sample as a whole.
 func (s *Sample) describe() {
-	if s.Files == 1 && len(s.Documents) == 1 && !s.Lines {
-		s.elements()
+	most := 0
+	for _, f := range slices.SortedFunc(maps.Keys(s.formats), func(a, b Format) int { return cmp.Compare(a.Files, b.Files) }) {
+		if n := s.formats[f]; n > most {
+			s.Format, most = f, n
+		}
 	}
-	if s.inLines > 0 && s.wholes > 0 {
-		s.Lines = s.inLines >= s.wholes
-		s.note("%s with a message in each line, %d with one message of several lines: a source reads all of its files one way (files: lines or files: whole)", counted(s.inLines, "file"), s.wholes)
+	if len(s.formats) > 1 {
+		s.note("%d of %s look like files: %s, others like something else: a source reads all of its files one way", most, counted(s.Files, "file"), s.Format.Files)
 	}
-}
-
-// elements takes a file that is one array of objects for what its author
-// meant: many messages.
-func (s *Sample) elements() {
-	doc := &s.Documents[0]
-	if doc.Problem != nil {
-		return
+	if s.late {
+		s.note("reading took too long; what was read until then was looked at")
 	}
-	elements := split(doc.Body)
-	if len(elements) < 2 {
-		return
-	}
-	s.More = s.More || len(elements) > MaxMessages
-	docs := make([]Document, 0, len(elements))
-	for i, e := range elements[:min(len(elements), MaxMessages)] {
-		docs = append(docs, Document{File: doc.File, Position: int64(i), Body: e})
-	}
-	s.Documents, s.Lines, s.Names = docs, true, false
-	s.note("the file is one array of %d objects, and a file or a line is one message: its elements were looked at; jq -c '.[]' FILE makes a line of each", len(elements))
-}
-
-// problem is what stands in for a body that is too large to be read.
-func tooLarge() error {
-	return fmt.Errorf("it has more than %d MiB, the default of message.max_bytes", message.DefaultMaxBytes>>20)
 }
