@@ -138,6 +138,20 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
+// TestInitLosesTheRace: a file that appears while questions are answered stays
+// as it is.
+func TestInitLosesTheRace(t *testing.T) {
+	b := newDraft(t)
+	b.write("p.yaml", "mine")
+	w := wizard{app: &app{}, file: b.file, result: initResult{text: "ours"}}
+	if err := w.publish(); err == nil || !strings.Contains(err.Error(), "has appeared meanwhile") || w.result.Written {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(b.file); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestInitDryRunChangesNothing(t *testing.T) {
 	b := newDraft(t)
 	b.write("there.yaml", "mine")
