@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/semel-dev/semel/examples/flights"
 	"github.com/semel-dev/semel/examples/webhooks"
@@ -357,6 +358,9 @@ func TestPathIsJQ(t *testing.T) {
 			if err != nil {
 				t.Errorf("%q: %s: %v", path, Path(path), err)
 				continue
+			}
+			if strings.ContainsFunc(Path(path), func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("%q does not print", Path(path))
 			}
 			body, want := "1", "1"
 			for i := len(path) - 1; i >= 0; i-- {
