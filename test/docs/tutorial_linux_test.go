@@ -29,26 +29,51 @@ func TestTutorial(t *testing.T) {
 	if len(lesson.steps) < 20 {
 		t.Fatalf("only %d steps found", len(lesson.steps))
 	}
+	lesson.take(startShell(t, dir), dir)
+	wantRow(t, filepath.Join(dir, ".work/flights/flights.db"), "6580 arrived, 71 cancelled, 3 departed",
+		"SELECT group_concat(n, ', ') FROM (SELECT count(*) || ' ' || status AS n FROM flights GROUP BY status ORDER BY status)")
+	wantRow(t, filepath.Join(dir, ".work/orders.db"), "ann 625, bob 250",
+		"SELECT group_concat(n, ', ') FROM (SELECT customer || ' ' || cents AS n FROM balance ORDER BY customer)")
+}
+
+// TestFirstPipeline does what the page about semel init says, and sees what it
+// shows.
+func TestFirstPipeline(t *testing.T) {
+	t.Parallel()
+	lesson, err := parseLesson(read(t, repository+"/docs/howto/first-pipeline.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lesson.steps) < 6 {
+		t.Fatalf("only %d steps found", len(lesson.steps))
+	}
+	dir := t.TempDir()
 	sh := startShell(t, dir)
-	for _, s := range lesson.steps {
+	sh.run("PATH=" + filepath.Dir(rig.Program(t, "cmd/semel")) + ":$PATH")
+	lesson.take(sh, dir)
+	wantRow(t, filepath.Join(dir, "events.db"), "o-0 3, o-1 2, o-2 2",
+		"SELECT group_concat(n, ', ') FROM (SELECT order_id || ' ' || order_revision AS n FROM events ORDER BY order_id)")
+}
+
+// take does all steps in a directory.
+func (l *lesson) take(sh *shell, dir string) {
+	t := sh.t
+	t.Helper()
+	for _, s := range l.steps {
 		if s.file != "" {
 			if err := os.WriteFile(filepath.Join(dir, s.file), []byte(s.text), 0o666); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
-		command, err := lesson.bound(s.text)
+		command, err := l.bound(s.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lesson.compare(sh.run(command), s.want); err != nil {
+		if err := l.compare(sh.run(command), s.want); err != nil {
 			t.Fatalf("$ %s\n%v", command, err)
 		}
 	}
-	wantRow(t, filepath.Join(dir, ".work/flights/flights.db"), "6580 arrived, 71 cancelled, 3 departed",
-		"SELECT group_concat(n, ', ') FROM (SELECT count(*) || ' ' || status AS n FROM flights GROUP BY status ORDER BY status)")
-	wantRow(t, filepath.Join(dir, ".work/orders.db"), "ann 625, bob 250",
-		"SELECT group_concat(n, ', ') FROM (SELECT customer || ' ' || cents AS n FROM balance ORDER BY customer)")
 }
 
 func wantRow(t *testing.T, file, want, query string) {
