@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/draft"
 	"github.com/semel-dev/semel/cmd/semel/internal/propose"
@@ -174,14 +175,32 @@ func (w *wizard) show(flag string, d *decision) {
 	}
 	w.tell("\nproposals for the %s:", flag)
 	for i, c := range d.Candidates {
-		w.tell("  %d  %s\n       %s", i+1, c.Expr, strings.Join(c.Why, "; "))
+		w.tell("  %d  %s", i+1, c.Expr)
+		w.wrapped("     ", strings.Join(c.Why, "; "))
 		for _, warning := range c.Warnings {
-			w.tell("       beware: %s", warning)
+			w.wrapped("     ", "Beware: "+warning)
 		}
 	}
 	for _, r := range d.Rejected {
-		w.tell("  no %s: %s", r.Expr, r.Why)
+		w.wrapped("  ", "not "+r.Expr+": "+r.Why)
 	}
+}
+
+// wrapped tells a text in lines that fit a narrow terminal.
+func (w *wizard) wrapped(indent, text string) {
+	const width = 78
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(indent+line+word) > width {
+			w.tell("%s%s", indent, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	w.tell("%s%s", indent, line)
 }
 
 func (w *wizard) table() (err error) {

@@ -66,7 +66,7 @@ func TestInitWritesWhatRuns(t *testing.T) {
 	b.orders("q/inbox")
 	b.init(exitDone, "--yes"+initFlags, "looked at 33 messages in 33 files of DIR/q",
 		"id       .event_id", "key      .order.id", "version  .order.revision",
-		"repeats 3 times, each time with the same content", "no .order.id: it repeats 20 times with other content",
+		"repeats 3 times, each time with the same\n     content", "not .order.id: it repeats 20 times with other content",
 		"of 33 messages in the sample would be: 30 applied, 3 recognised as repeats",
 		"semel run DIR/p.yaml --check\n  semel run DIR/p.yaml --once\n")
 	b.want(exitDone, "run FILE --check", "source    usable", "store     usable", "handler   usable")

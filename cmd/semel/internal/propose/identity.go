@@ -88,6 +88,7 @@ func (st *Study) IDs() (ids []Candidate, not []Rejected) {
 		}
 	}
 	ids = append(ids, st.states(ids)...)
+	ids = append(ids, st.cloudEvents()...)
 	if best(ids) < acceptAlone {
 		ids = append(ids, st.composites()...)
 		ids = append(ids, st.names()...)
@@ -203,6 +204,26 @@ func (st *Study) states(singles []Candidate) []Candidate {
 		}
 	}
 	return found
+}
+
+// cloudEvents proposes what their specification makes unique.
+func (st *Study) cloudEvents() []Candidate {
+	found := map[string]*field{}
+	for _, f := range st.fields {
+		if len(f.path) == 1 && f.kinds == kindText && f.present == len(st.docs) && f.unfit == 0 {
+			found[f.path[0]] = f
+		}
+	}
+	version, id, source := found["specversion"], found["id"], found["source"]
+	if version == nil || version.values[0] != "1.0" || found["type"] == nil || id == nil || source == nil {
+		return nil
+	}
+	s := st.spread(source, id)
+	if !s.identifies() {
+		return nil
+	}
+	return []Candidate{{Expr: join([]*field{source, id}), score: 100, fields: []*field{source, id},
+		Why: append(st.unique(s), "these are CloudEvents, of which source and id together are unique, not the id alone; message.format: cloudevents reads them as such")}}
 }
 
 // isEvent reports that a field stands beside one that names a kind of event, or

@@ -21,8 +21,12 @@ const (
 // only as a part of it.
 func (st *Study) Keys(id string) []Candidate {
 	var keys []Candidate
+	var envelope []*field // of CloudEvents: its id is no entity
+	for _, c := range st.cloudEvents() {
+		envelope = c.fields
+	}
 	for _, f := range st.fields {
-		if f.expr == id || !f.mayBeKey() || f.present != len(st.docs) {
+		if f.expr == id || slices.Contains(envelope, f) || !f.mayBeKey() || f.present != len(st.docs) {
 			continue
 		}
 		if c := st.key(f); c.score >= acceptKey {

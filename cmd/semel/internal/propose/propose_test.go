@@ -167,6 +167,9 @@ func TestProposals(t *testing.T) {
 		"only numbers of a log": {lines(40, func(i int) string {
 			return fmt.Sprintf(`{"offset":%d,"at":"2024-01-01T00:%02d:00Z"}`, i, i)
 		}), `$meta.file + "/" + ($meta.position | tostring)`},
+		"CloudEvents": {lines(40, func(i int) string {
+			return fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"/shop/%d","type":"paid","data":{"n":%d}}`, i/4, i%4, i)
+		}), `.source + "|" + .id`},
 		"one message": {`{"event_id":"x","order":{"id":1}}` + "\n", ".event_id, .order.id"},
 		"a scalar":    {"\"a\"\n\"b\"\n\"c\"\n\"d\"\n\"e\"\n\"f\"\n", "."},
 	} {
