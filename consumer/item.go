@@ -172,18 +172,25 @@ func (it *item) attempt(worker string) store.Attempt {
 	return a
 }
 
+// common is what the failure of the item has in common with others; a is its
+// attempt.
+func (it *item) common(a *store.Attempt) store.Cause {
+	c := it.reason()
+	return letter.CauseOf(c.class, c.why, c.err, a.Stack)
+}
+
 // parking is the letter of a delivery that is parked.
 func (it *item) parking(c *Config, state store.State) store.Parking {
 	a := it.attempt(c.Worker)
-	class, why := it.reason().class, it.reason().why
+	class, why, common := it.reason().class, it.reason().why, it.common(&a)
 	if state == store.StateHeld {
-		a, class, why = store.Attempt{}, "", "held"
+		a, class, why, common = store.Attempt{}, "", "held", store.Cause{}
 	}
 	return store.Parking{
 		Letter: store.Letter{
 			Ref: it.ref, Consumer: c.Name, Message: it.d.Message, Fingerprint: it.fingerprint(), Origin: it.d.Origin(),
 			State: state, Number: it.number, Class: class, Reason: why,
-			Conflict: it.verdict == semel.Conflict, Attempts: it.attempts, Error: a.Error, Stack: a.Stack,
+			Conflict: it.verdict == semel.Conflict, Attempts: it.attempts, Error: a.Error, Stack: a.Stack, Cause: common,
 		},
 		Delay: it.due, Attempt: a,
 	}

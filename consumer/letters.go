@@ -129,6 +129,7 @@ func (w *committer[Tx]) announcement(it *item) store.Move {
 	case aloneNote:
 		w.diedBefore(it)
 		m.Class, m.Reason, m.Attempts, m.Attempt = it.class, it.why, it.attempts, it.attempt(w.c.cfg.Worker)
+		m.Cause = it.common(&m.Attempt)
 		fallthrough
 	case startedNote:
 		m.Note = aloneNote

@@ -162,7 +162,7 @@ func TestConflict(t *testing.T) {
 		if len(ls) != 1 || !ls[0].Conflict || ls[0].Seen != 2 || string(ls[0].Message.Body) != "2" {
 			t.Fatalf("letters: %+v", ls)
 		}
-		done, err := letter.Desk[tx]{Store: st}.Replay(t.Context(), "test", []string{ls[0].Ref}, "ann", "")
+		done, err := letter.Desk[tx]{Store: st}.Replay(t.Context(), "test", letter.Targets(ls[0].Ref), "ann", "")
 		if err != nil || done[0].Err == nil || !strings.Contains(done[0].Err.Error(), "discarded") {
 			t.Errorf("replay of a conflict: %+v %v", done, err)
 		}
@@ -497,13 +497,23 @@ func TestReturned(t *testing.T) {
 					}
 				}
 				rs, err := st.Revisions(t.Context(), "test", l.Ref)
-				if err != nil || (name == "propose") != (len(rs) == 1) {
-					t.Errorf("revisions: %+v %v", rs, err)
+				want := map[string]string{"again": "", "propose": "1: 2", "revise": "0: 1"}[name]
+				if got := contents(rs); err != nil || got != want {
+					t.Errorf("revisions: %q, want %q, %v", got, want, err)
 				}
 				balanced(t, st)
 			})
 		})
 	}
+}
+
+// contents are the numbers and bodies of revisions.
+func contents(rs []store.Revision) string {
+	var all []string
+	for _, r := range rs {
+		all = append(all, fmt.Sprintf("%d: %s", r.N, r.Message.Body))
+	}
+	return strings.Join(all, ", ")
 }
 
 // TestReturnedRepaired: an undecodable message that comes back repaired gets
@@ -599,7 +609,7 @@ func TestReturnedTwice(t *testing.T) {
 		}
 		l := letterOf(t, st, "a")
 		rs, err := st.Revisions(t.Context(), "test", ref)
-		if err != nil || string(l.Message.Body) != "2" || len(rs) != 1 || string(rs[0].Message.Body) != "3" {
+		if err != nil || string(l.Message.Body) != "2" || len(rs) != 2 || string(rs[1].Message.Body) != "3" || rs[0].N != 0 {
 			t.Errorf("letter %+v, revisions %+v, %v", l, rs, err)
 		}
 		wantEffects(t, st, "a")

@@ -257,7 +257,7 @@ func (m *world) replay(l store.Letter) bool {
 	m.replayed[l.Message.ID] = true
 	m.say("replay %s %s", l.Message.ID, l.Ref)
 	if m.atDesk(func() ([]letter.Done, error) {
-		return m.desk.Replay(context.Background(), "model", []string{l.Ref}, "ann", "")
+		return m.desk.Replay(context.Background(), "model", letter.Targets(l.Ref), "ann", "")
 	}) {
 		m.seen["letter replayed"]++
 	}
@@ -269,7 +269,7 @@ func (m *world) replayProposed(l store.Letter) bool {
 	m.reproposed[l.Ref] = true
 	m.say("replay what is proposed for %s %s", l.Message.ID, l.Ref)
 	if m.atDesk(func() ([]letter.Done, error) {
-		return m.desk.ReplayProposed(context.Background(), "model", []string{l.Ref}, "ann", "")
+		return m.desk.ReplayProposed(context.Background(), "model", letter.Targets(l.Ref), "ann", "")
 	}) {
 		m.seen["proposal replayed"]++
 	}
@@ -280,7 +280,7 @@ func (m *world) discard(l store.Letter) bool {
 	m.replayed[l.Message.ID] = true
 	m.say("discard %s %s", l.Message.ID, l.Ref)
 	if m.atDesk(func() ([]letter.Done, error) {
-		return m.desk.Discard(context.Background(), "model", []string{l.Ref}, "ann", "no use")
+		return m.desk.Discard(context.Background(), "model", letter.Targets(l.Ref), "ann", "no use")
 	}) {
 		m.seen["letter discarded"]++
 	}

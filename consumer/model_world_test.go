@@ -403,7 +403,9 @@ func (m *world) makeRoom(key string) {
 
 func (m *world) letters() []store.Letter {
 	var ls []store.Letter
-	m.peek(func() { ls, _ = m.mem.List(context.Background(), store.Query{Limit: 1000, Bodies: true}) })
+	m.peek(func() {
+		ls, _ = m.mem.List(context.Background(), store.Query{Consumer: "model", Limit: 1000, Bodies: true})
+	})
 	return ls
 }
 

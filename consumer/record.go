@@ -245,6 +245,7 @@ func (c *Consumer[Tx]) move(it *item, v semel.Verdict) store.Move {
 	if v == semel.Parked || v == semel.Dead {
 		m.Delay, m.Class, m.Reason, m.Attempts = it.due, it.reason().class, it.reason().why, it.attempts
 		m.Attempt = it.attempt(c.cfg.Worker)
+		m.Cause = it.common(&m.Attempt)
 	}
 	if !to.Open() || v == semel.Dead && !c.cfg.DeadHolds || it.rekeyed() {
 		m.Number = 0

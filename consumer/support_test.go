@@ -168,13 +168,13 @@ func decideOne(t *testing.T, done []letter.Done, err error) {
 
 func replay(t *testing.T, st *memstore.Store, ref string) {
 	t.Helper()
-	done, err := letter.Desk[tx]{Store: st}.Replay(t.Context(), "test", []string{ref}, "ann", "")
+	done, err := letter.Desk[tx]{Store: st}.Replay(t.Context(), "test", letter.Targets(ref), "ann", "")
 	decideOne(t, done, err)
 }
 
 func discard(t *testing.T, st *memstore.Store, ref string) {
 	t.Helper()
-	done, err := letter.Desk[tx]{Store: st}.Discard(t.Context(), "test", []string{ref}, "ann", "no use")
+	done, err := letter.Desk[tx]{Store: st}.Discard(t.Context(), "test", letter.Targets(ref), "ann", "no use")
 	decideOne(t, done, err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/store"
 )
 
@@ -15,10 +16,37 @@ import (
 // running consumer and a second person see it, or are seen.
 type Desk[Tx any] struct{ Store store.Backend[Tx] }
 
-// Done is what became of one reference.
+// Target is a letter that is to be decided about.
+type Target struct {
+	Ref string
+	// Version is that at which it was seen: one that has changed since is
+	// refused. 0: whatever it is.
+	Version int64
+}
+
+// Targets are letters as they are.
+func Targets(refs ...string) []Target {
+	all := make([]Target, len(refs))
+	for i, ref := range refs {
+		all[i].Ref = ref
+	}
+	return all
+}
+
+// Proposal is content that a person wants a letter to have.
+type Proposal struct {
+	Target
+	// Message is the whole message, as the pipeline's decoder reads it.
+	Message semel.Message
+}
+
+// Done is what became of one target.
 type Done struct {
 	Ref string
-	// Err is nil, ErrNotFound, a *TransitionError, or another refusal.
+	// Version is the letter's afterwards, if it was decided about.
+	Version int64
+	// Err is nil, ErrNotFound, ErrMoved, a *TransitionError, or another
+	// refusal.
 	Err error
 }
 
@@ -30,59 +58,110 @@ var (
 
 	errNothingProposed = errors.New("no readable content is proposed for it")
 	errIDKnown         = errors.New("the id of the proposed content is known already: its message was decided apart from this letter")
+	errOtherID         = errors.New("it would get another id: that is another message, which has to be sent as one")
 	errContested       = errors.New("its id is known with other content: it can only be discarded")
 )
 
-// chunk is how many letters are decided in one transaction.
-const chunk = 100
+// Chunk is how many letters are decided in one transaction.
+const Chunk = 100
+
+// Decided is the point at which a process may die between two chunks.
+const Decided fault.Point = "L1-decided"
+
+// Points returns the fault points of this package.
+func Points() []fault.Point { return []fault.Point{Decided} }
 
 // Replay makes dead letters due now; the running consumer takes them up, in
-// the same way as every retry. by names who asked; note may be empty.
-// Letters that cannot be replayed are told in the result, one entry per
-// reference in the order given; the error is that of the store.
-func (d Desk[Tx]) Replay(ctx context.Context, consumer string, refs []string, by, note string) ([]Done, error) {
-	return d.each(ctx, consumer, refs, func(_ context.Context, _ Tx, l *store.Letter) (store.Move, error) {
+// the same way as every retry. One that was edited is tried with its edit. by
+// names who asked; note may be empty. Letters that cannot be replayed are told
+// in the result, one entry per target in the order given; the error is that of
+// the store, and the result then tells what was done before it.
+func (d Desk[Tx]) Replay(ctx context.Context, consumer string, targets []Target, by, note string) ([]Done, error) {
+	return d.replay(ctx, consumer, targets, by, note, false)
+}
+
+// ReplayProposed is Replay with the content that was proposed last, by the
+// source or by a person. A letter without id gets the id of that content; one
+// that is known already is refused.
+func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, targets []Target, by, note string) ([]Done, error) {
+	return d.replay(ctx, consumer, targets, by, note, true)
+}
+
+func (d Desk[Tx]) replay(ctx context.Context, consumer string, targets []Target, by, note string, proposed bool) ([]Done, error) {
+	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, _ int) (store.Move, error) {
 		to, err := Next(l.State, Replay)
 		if err == nil && l.Conflict {
 			err = errContested
 		}
-		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
+		m := store.Move{To: to, Number: l.Number, By: by, Note: note}
+		if err == nil && (proposed || Edited(l)) {
+			err = d.revise(ctx, tx, l, &m)
+		}
+		return m, err
 	})
 }
 
-// ReplayProposed is Replay with the content that was proposed last, by the
-// source or by a person who gave the message back. A letter without id gets
-// the id of that content; one that is known already is refused.
-func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, refs []string, by, note string) ([]Done, error) {
-	proposed := make(map[string]*store.Revised, len(refs))
-	for _, ref := range refs {
-		rs, err := d.Store.Revisions(ctx, consumer, ref)
-		if err != nil {
-			return nil, fmt.Errorf("reading what is proposed for letter %s: %w", ref, err)
-		}
-		for _, r := range rs { // the last one that can be read
-			if r.Note != Unreadable {
-				proposed[ref] = &store.Revised{Message: r.Message, Fingerprint: r.Fingerprint}
-			}
+// Edited reports whether a person has given the letter other content, which
+// takes effect when it is replayed.
+func Edited(l *store.Letter) bool {
+	return l.State == store.StateEdited || l.State == store.StateApproved
+}
+
+// Newest is the content that was proposed last and can be read; nil: none. rs
+// are the letter's revisions.
+func Newest(rs []store.Revision) *store.Revision {
+	for i := len(rs) - 1; i >= 0; i-- {
+		if rs[i].N > 0 && rs[i].Note != Unreadable {
+			return &rs[i]
 		}
 	}
-	return d.each(ctx, consumer, refs, func(ctx context.Context, tx Tx, l *store.Letter) (store.Move, error) {
-		to, err := Next(l.State, Replay)
-		r := proposed[l.Ref]
+	return nil
+}
+
+// revise has the move bring what was proposed last.
+func (d Desk[Tx]) revise(ctx context.Context, tx Tx, l *store.Letter, m *store.Move) error {
+	rs, err := d.Store.Revisions(ctx, l.Consumer, l.Ref)
+	if err != nil {
+		return fmt.Errorf("reading what is proposed for letter %s: %w", l.Ref, err)
+	}
+	newest := Newest(rs)
+	if newest == nil || newest.Message.ID == "" {
+		return errNothingProposed
+	}
+	r := store.Revised{Message: newest.Message, Fingerprint: newest.Fingerprint}
+	if l.Message.ID == "" {
+		if err := d.identify(ctx, tx, l.Consumer, &r); err != nil {
+			return err
+		}
+	}
+	if Repair(m, l, r, m.By) {
+		return d.Store.Release(ctx, tx, l.Consumer, l.Message.Key, 1)
+	}
+	return nil
+}
+
+// Propose puts content beside dead letters, which are edited then: it takes
+// effect when they are replayed. What the producer sent stays. The id cannot
+// change; a letter without one gets that of the content when it is replayed.
+func (d Desk[Tx]) Propose(ctx context.Context, consumer string, edits []Proposal, by, note string) ([]Done, error) {
+	targets := make([]Target, len(edits))
+	for i := range edits {
+		targets[i] = edits[i].Target
+	}
+	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, i int) (store.Move, error) {
+		to, err := Next(l.State, Edit)
+		m := &edits[i].Message
 		switch {
 		case err != nil:
 		case l.Conflict:
 			err = errContested
-		case r == nil || r.Message.ID == "":
-			err = errNothingProposed
-		case l.Message.ID == "":
-			err = d.identify(ctx, tx, l.Consumer, r)
+		case m.ID == "" || l.Message.ID != "" && l.Message.ID != m.ID:
+			err = errOtherID
+		default:
+			r := store.Revision{Ref: l.Ref, By: by, Note: note, Message: *m, Fingerprint: store.Print(m)}
+			err = d.Store.Note(ctx, tx, consumer, nil, []store.Revision{r})
 		}
-		m := store.Move{To: to, Number: l.Number, By: by, Note: note}
-		if err == nil && Repair(&m, l, *r, by) {
-			err = d.Store.Release(ctx, tx, l.Consumer, l.Message.Key, 1)
-		}
-		return m, err
+		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
 	})
 }
 
@@ -105,11 +184,11 @@ func (d Desk[Tx]) identify(ctx context.Context, tx Tx, consumer string, r *store
 
 // Discard closes dead letters for good, with a reason, which is required. A
 // redelivery of the same content is then a duplicate.
-func (d Desk[Tx]) Discard(ctx context.Context, consumer string, refs []string, by, reason string) ([]Done, error) {
+func (d Desk[Tx]) Discard(ctx context.Context, consumer string, targets []Target, by, reason string) ([]Done, error) {
 	if reason == "" {
 		return nil, errors.New("a discarded message needs a reason: someone will ask where it went")
 	}
-	return d.each(ctx, consumer, refs, func(ctx context.Context, tx Tx, l *store.Letter) (store.Move, error) {
+	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, _ int) (store.Move, error) {
 		to, err := Next(l.State, Discard)
 		if err != nil {
 			return store.Move{}, err
@@ -153,43 +232,47 @@ func (d Desk[Tx]) discarded(ctx context.Context, tx Tx, l *store.Letter) (store.
 	return r, d.Store.Record(ctx, tx, l.Consumer, []store.Record{r})
 }
 
-type decision[Tx any] func(context.Context, Tx, *store.Letter) (store.Move, error)
+// decision says how letter l is moved; i is the index of its target.
+type decision[Tx any] func(ctx context.Context, tx Tx, l *store.Letter, i int) (store.Move, error)
 
-func (d Desk[Tx]) each(ctx context.Context, consumer string, refs []string, decide decision[Tx]) ([]Done, error) {
-	done := make([]Done, 0, len(refs))
-	for part := range slices.Chunk(refs, chunk) {
+func (d Desk[Tx]) each(ctx context.Context, consumer string, targets []Target, decide decision[Tx]) ([]Done, error) {
+	done := make([]Done, 0, len(targets))
+	for part := range slices.Chunk(targets, Chunk) {
 		var now []Done
 		outcome, err := d.Store.InTx(ctx, store.Mark{}, func(ctx context.Context, tx Tx) (err error) {
-			now, err = d.decide(ctx, tx, consumer, part, decide)
+			now, err = d.decide(ctx, tx, consumer, part, func(ctx context.Context, tx Tx, l *store.Letter, i int) (store.Move, error) {
+				return decide(ctx, tx, l, len(done)+i)
+			})
 			return err
 		})
 		if outcome != store.Committed {
-			return done, fmt.Errorf("deciding about letters (%d of %d done): %w", len(done), len(refs), err)
+			return done, fmt.Errorf("deciding about letters (%d of %d done): %w", len(done), len(targets), err)
 		}
 		done = append(done, now...)
+		fault.Hit(Decided)
 	}
 	return done, nil
 }
 
-func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []string, decide decision[Tx]) ([]Done, error) {
-	found, err := d.Store.Find(ctx, tx, consumer, nil, slices.Compact(slices.Sorted(slices.Values(refs))), nil)
+func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, targets []Target, decide decision[Tx]) ([]Done, error) {
+	byRef, err := d.find(ctx, tx, consumer, targets)
 	if err != nil {
 		return nil, err
 	}
-	byRef := make(map[string]*store.Letter, len(found))
-	for i := range found {
-		byRef[found[i].Ref] = &found[i]
-	}
-	done := make([]Done, len(refs))
-	for i, ref := range refs {
-		done[i].Ref = ref
-		l := byRef[ref]
+	done, moves := make([]Done, len(targets)), make([]store.Move, 0, len(targets))
+	for i, t := range targets {
+		done[i].Ref = t.Ref
+		l := byRef[t.Ref]
 		if l == nil {
 			done[i].Err = ErrNotFound
 			continue
 		}
-		delete(byRef, ref) // a reference given twice is decided once
-		m, err := decide(ctx, tx, l)
+		delete(byRef, t.Ref) // a reference given twice is decided once
+		if t.Version != 0 && t.Version != l.Version {
+			done[i].Err = ErrMoved
+			continue
+		}
+		m, err := decide(ctx, tx, l, i)
 		if refusal(err) {
 			done[i].Err = err
 			continue
@@ -197,21 +280,35 @@ func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, refs []str
 		if err != nil {
 			return nil, err
 		}
-		m.Ref, m.Version = ref, l.Version
-		missed, err := d.Store.Move(ctx, tx, consumer, []store.Move{m}, nil)
-		if err != nil {
-			return nil, err
-		}
-		if len(missed) > 0 {
-			return nil, fmt.Errorf("letter %s: %w", ref, ErrMoved)
-		}
+		m.Ref, m.Version = t.Ref, l.Version
+		done[i].Version = l.Version + 1
+		moves = append(moves, m)
 	}
-	return done, nil
+	missed, err := d.Store.Move(ctx, tx, consumer, moves, nil)
+	if err == nil && len(missed) > 0 { // cannot be: Find has locked them
+		err = fmt.Errorf("letter %s: %w", moves[missed[0]].Ref, ErrMoved)
+	}
+	return done, err
+}
+
+// find locks the letters.
+func (d Desk[Tx]) find(ctx context.Context, tx Tx, consumer string, targets []Target) (map[string]*store.Letter, error) {
+	refs := make([]string, len(targets))
+	for i, t := range targets {
+		refs[i] = t.Ref
+	}
+	slices.Sort(refs)
+	found, err := d.Store.Find(ctx, tx, consumer, nil, slices.Compact(refs), nil)
+	byRef := make(map[string]*store.Letter, len(found))
+	for i := range found {
+		byRef[found[i].Ref] = &found[i]
+	}
+	return byRef, err
 }
 
 // refusal tells an answer about one letter from a failure of the store.
 func refusal(err error) bool {
-	for _, r := range []error{errContested, errNothingProposed, errIDKnown} {
+	for _, r := range []error{errContested, errNothingProposed, errIDKnown, errOtherID} {
 		if errors.Is(err, r) {
 			return true
 		}

@@ -83,7 +83,7 @@ func TestDecisions(t *testing.T) {
 	contested, waiting := of("b", "b"), of("c", "c")
 	contested.Conflict, waiting.State = true, store.StateRetry
 	park(t, st, of("a", "a"), contested, waiting)
-	done, err := desk{Store: st}.Replay(t.Context(), "c", []string{"zz", "c", "b", "a", "a"}, "ann", "try again")
+	done, err := desk{Store: st}.Replay(t.Context(), "c", letter.Targets("zz", "c", "b", "a", "a"), "ann", "try again")
 	if err != nil || len(done) != 5 {
 		t.Fatalf("%+v %v", done, err)
 	}
@@ -101,7 +101,7 @@ func TestDecisions(t *testing.T) {
 func TestDiscardNeedsAReason(t *testing.T) {
 	st := memstore.New()
 	park(t, st, of("a", "a"))
-	if _, err := (desk{Store: st}).Discard(t.Context(), "c", []string{"a"}, "ann", ""); err == nil {
+	if _, err := (desk{Store: st}).Discard(t.Context(), "c", letter.Targets("a"), "ann", ""); err == nil {
 		t.Error("it is discarded without one")
 	}
 }
@@ -113,7 +113,7 @@ func TestDiscardFreesAndBooks(t *testing.T) {
 	first, unread := of("a", "a"), of("b", "")
 	first.Number = 1
 	park(t, st, first, unread)
-	done, err := desk{Store: st}.Discard(t.Context(), "c", []string{"a", "b"}, "ann", "no use")
+	done, err := desk{Store: st}.Discard(t.Context(), "c", letter.Targets("a", "b"), "ann", "no use")
 	if err != nil || done[0].Err != nil || done[1].Err != nil {
 		t.Fatalf("%+v %v", done, err)
 	}
@@ -146,12 +146,12 @@ func TestManyDecisions(t *testing.T) {
 		}
 		return nil
 	})
-	done, err := desk{Store: st}.Replay(t.Context(), "c", refs, "ann", "")
+	done, err := desk{Store: st}.Replay(t.Context(), "c", letter.Targets(refs...), "ann", "")
 	if err == nil || len(done) != 200 || !strings.Contains(err.Error(), "200 of 250") {
 		t.Fatalf("%d done, %v", len(done), err)
 	}
 	st.Script(nil)
-	done, err = desk{Store: st}.Replay(t.Context(), "c", refs, "ann", "")
+	done, err = desk{Store: st}.Replay(t.Context(), "c", letter.Targets(refs...), "ann", "")
 	refused := 0
 	for _, d := range done {
 		if d.Err != nil {
@@ -188,7 +188,7 @@ func (m moving) Find(ctx context.Context, tx *memstore.Tx, consumer string, ids,
 func TestSecondPerson(t *testing.T) {
 	st := memstore.New()
 	park(t, st, of("a", "a"), of("b", "b"))
-	_, err := desk{Store: moving{st, "b"}}.Discard(t.Context(), "c", []string{"a", "b"}, "ann", "no use")
+	_, err := desk{Store: moving{st, "b"}}.Discard(t.Context(), "c", letter.Targets("a", "b"), "ann", "no use")
 	if !errors.Is(err, letter.ErrMoved) {
 		t.Errorf("%v", err)
 	}
@@ -222,7 +222,7 @@ func TestReplayProposed(t *testing.T) {
 	propose(t, st, "c", "resent", semel.Message{ID: "a", Body: []byte("2")})
 	propose(t, st, "d", "resent", semel.Message{ID: "d", Key: "other", Body: []byte("2")})
 	propose(t, st, "e", letter.Unreadable, semel.Message{ID: "e", Body: []byte("2")})
-	done, err := desk{Store: st}.ReplayProposed(t.Context(), "c", []string{"a", "b", "c", "d", "e"}, "ann", "")
+	done, err := desk{Store: st}.ReplayProposed(t.Context(), "c", letter.Targets("a", "b", "c", "d", "e"), "ann", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestDiscardAfterARevision(t *testing.T) {
 	st := memstore.New()
 	park(t, st, of("a", "a"))
 	propose(t, st, "a", "resent", semel.Message{ID: "a", Body: []byte("2"), Time: time.Unix(10*86400, 0)})
-	if done, err := (desk{Store: st}).ReplayProposed(t.Context(), "c", []string{"a"}, "ann", ""); err != nil || done[0].Err != nil {
+	if done, err := (desk{Store: st}).ReplayProposed(t.Context(), "c", letter.Targets("a"), "ann", ""); err != nil || done[0].Err != nil {
 		t.Fatal(done, err)
 	}
 	l := find(t, st, "a")
@@ -263,8 +263,67 @@ func TestDiscardAfterARevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := (desk{Store: st}).Discard(t.Context(), "c", []string{"a"}, "ann", "no use"); err != nil || done[0].Err != nil {
+	if done, err := (desk{Store: st}).Discard(t.Context(), "c", letter.Targets("a"), "ann", "no use"); err != nil || done[0].Err != nil {
 		t.Fatal(done, err)
+	}
+	balanced(t, st)
+}
+
+// TestPropose: content is put beside a letter, takes effect when it is
+// replayed, and leaves what was sent where it can be seen.
+func TestPropose(t *testing.T) {
+	st := memstore.New()
+	contested, waiting := of("b", "b"), of("c", "c")
+	contested.Conflict, waiting.State = true, store.StateRetry
+	park(t, st, of("a", "a"), contested, waiting, of("d", "d"), of("e", "e"), of("f", ""))
+	of := func(ref string, version int64, id, body string) letter.Proposal {
+		return letter.Proposal{Target: letter.Target{Ref: ref, Version: version}, Message: semel.Message{ID: id, Key: "k", Body: []byte(body)}}
+	}
+	done, err := desk{Store: st}.Propose(t.Context(), "c", []letter.Proposal{
+		of("a", 1, "a", "2"), of("b", 1, "b", "2"), of("c", 1, "c", "2"), of("d", 1, "other", "2"), of("e", 7, "e", "2"), of("f", 0, "f", "2"), of("g", 0, "g", ""),
+	}, "ann", "typo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, says := range []string{"", "only be discarded", "cannot be edited", "another id", "changed meanwhile", "", "no such letter"} {
+		if got := fmt.Sprint(done[i].Err); (done[i].Err == nil) != (says == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: %s, want %q", done[i].Ref, got, says)
+		}
+	}
+	l := find(t, st, "a")
+	if l.State != store.StateEdited || string(l.Message.Body) != "1" || l.Version != done[0].Version || l.By != "ann" || l.Proposed != 1 {
+		t.Errorf("%+v", l)
+	}
+	if l := find(t, st, "b"); l.State != store.StateDead || l.Proposed != 0 {
+		t.Errorf("a letter that was refused: %+v", l)
+	}
+	// The edit is the letter's content now: a plain replay takes it.
+	if done, err := (desk{Store: st}).Replay(t.Context(), "c", []letter.Target{{Ref: "a", Version: l.Version}, {Ref: "f"}}, "ann", ""); err != nil || done[0].Err != nil || done[1].Err != nil {
+		t.Fatal(done, err)
+	}
+	if l := find(t, st, "a"); l.State != store.StateRetry || string(l.Message.Body) != "2" {
+		t.Errorf("%+v", l)
+	}
+	if l := find(t, st, "f"); l.Message.ID != "f" {
+		t.Errorf("%+v", l)
+	}
+	rs, err := st.Revisions(t.Context(), "c", "a")
+	if err != nil || len(rs) != 2 || rs[0].N != 0 || string(rs[0].Message.Body) != "1" {
+		t.Errorf("revisions %+v, %v", rs, err)
+	}
+	balanced(t, st)
+}
+
+// TestMoved: who decides about a letter as it was is told that it is not.
+func TestMoved(t *testing.T) {
+	st := memstore.New()
+	park(t, st, of("a", "a"), of("b", "b"))
+	done, err := desk{Store: st}.Discard(t.Context(), "c", []letter.Target{{Ref: "a", Version: 2}, {Ref: "b", Version: 1}}, "ann", "no use")
+	if err != nil || !errors.Is(done[0].Err, letter.ErrMoved) || done[1].Err != nil {
+		t.Errorf("%+v %v", done, err)
+	}
+	if l := find(t, st, "a"); l.State != store.StateDead {
+		t.Errorf("%+v", l)
 	}
 	balanced(t, st)
 }

@@ -187,16 +187,19 @@ func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
 // is kept for people to see, and never replayed.
 const Unreadable = "resent by the source; it cannot be read"
 
-// Repair has a transition bring content that was read, so that it is not read
-// again; by names who read it. It reports whether the letter's place is behind
-// a key that it does not have any more, which is to be released.
+// Repair has a transition bring content that was read; a letter that could not
+// be read says so, so that it is not read again. by names who read it. It
+// reports whether the letter's place is behind a key that it does not have any
+// more, which is to be released.
 func Repair(m *store.Move, l *store.Letter, r store.Revised, by string) (release bool) {
 	m.Revised = &r
 	if release = l.Number > 0 && l.Message.Key != r.Message.Key; release {
 		m.Number = 0
 	}
-	m.Class, m.Reason, m.Attempts = l.Class, "repaired", l.Attempts
-	m.Attempt = store.Attempt{N: max(1, l.Attempts), Error: "repaired", Worker: by}
+	if Unread(l) { // what was wrong with it stays to be seen
+		m.Class, m.Reason, m.Attempts = l.Class, "repaired", l.Attempts
+		m.Attempt = store.Attempt{N: max(1, l.Attempts), Class: semel.ClassInvalid, Error: l.Error, Stack: l.Stack, Worker: by}
+	}
 	return release
 }
 

@@ -218,14 +218,19 @@ func TestRecordedAndUnread(t *testing.T) {
 }
 
 func TestRepair(t *testing.T) {
-	l := &store.Letter{Message: semel.Message{ID: "a", Key: "k"}, Number: 3, Class: store.Format}
+	l := &store.Letter{Message: semel.Message{ID: "a", Key: "k"}, Number: 3, Class: store.Format, Reason: letter.Invalid, Error: "not JSON"}
 	for key, release := range map[string]bool{"k": false, "other": true} {
 		m := store.Move{Number: l.Number}
 		if got := letter.Repair(&m, l, store.Revised{Message: semel.Message{ID: "a", Key: key}}, "ann"); got != release || (m.Number == 0) != release {
 			t.Errorf("key %s: release %v, number %d", key, got, m.Number)
 		}
-		if m.Revised.Message.Key != key || m.Attempt.N != 1 || m.Attempts != 0 || letter.Unread(&store.Letter{Message: m.Revised.Message, Reason: m.Reason}) {
+		if m.Revised.Message.Key != key || m.Attempt.N != 1 || m.Attempts != 0 || m.Attempt.Error != l.Error || letter.Unread(&store.Letter{Message: m.Revised.Message, Reason: m.Reason}) {
 			t.Errorf("key %s: %+v", key, m)
 		}
+	}
+	tried := &store.Letter{Message: semel.Message{ID: "a"}, Reason: "exhausted", Attempts: 3}
+	var m store.Move
+	if letter.Repair(&m, tried, store.Revised{}, "ann"); m.Revised == nil || m.Attempt.N != 0 {
+		t.Errorf("the attempts of a letter that was read are written over: %+v", m)
 	}
 }

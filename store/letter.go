@@ -27,6 +27,14 @@ const (
 	StateDiscarded  State = "discarded"
 )
 
+// States returns all states, those that are open first.
+func States() []State {
+	return []State{
+		StateDead, StateEdited, StateApproved, StateRetry, StateHeld,
+		StateApplied, StateSuperseded, StateDuplicate, StateDiscarded,
+	}
+}
+
 // Open reports whether the letter still waits for something.
 func (s State) Open() bool {
 	switch s {
@@ -80,13 +88,27 @@ type Letter struct {
 	// Error is the chain of the last failure, outermost first, one a line.
 	// Stack is the top of the stack where it was caught, if it was a panic.
 	Error, Stack string
-	// Due is when a retry may run, by the database's clock. Created and
-	// Updated likewise. Read only: Park and Move take delays.
-	Due, Created, Updated time.Time
+	// Cause is what the last failure has in common with others. It is zero
+	// for a letter that never failed; Text comes back from Groups only.
+	Cause Cause
+	// Due is when a retry may run, by the database's clock. Created, Updated
+	// and Failed, the time of the last failure, likewise. Read only: Park and
+	// Move take delays.
+	Due, Created, Updated, Failed time.Time
 	// By and Note are the last person to act and what they said.
 	By, Note string
 	// Proposed counts revisions that wait for a decision.
 	Proposed int
+}
+
+// Cause is what failures have in common, made by package letter: letters with
+// one cause make a group.
+type Cause struct {
+	// ID is a short hash; empty: there was no failure.
+	ID string
+	// Text says in one line what failed, without what differs from message
+	// to message.
+	Text string
 }
 
 // Attempt is one failed attempt of a letter.
@@ -123,9 +145,13 @@ type Move struct {
 	Reason   string
 	Attempts int
 	Attempt  Attempt
+	// Cause, if not zero, replaces the letter's with the attempt: it has
+	// failed now.
+	Cause Cause
 	// By and Note replace the letter's where By is not empty.
 	By, Note string
-	// Revised replaces the message and its fingerprint; nil: unchanged.
+	// Revised replaces the message and its fingerprint; nil: unchanged. What
+	// the producer sent is kept as revision 0.
 	Revised *Revised
 }
 
@@ -135,9 +161,12 @@ type Revised struct {
 	Fingerprint Fingerprint
 }
 
-// Revision is other content proposed for a letter.
+// Revision is content of a letter beside the one it has: what the producer
+// sent, or what is proposed.
 type Revision struct {
-	Ref         string
+	Ref string
+	// N is 0 for what the producer sent, once other content has taken its
+	// place; proposals are numbered from 1 on, the newest highest.
 	N           int
 	At          time.Time
 	By, Note    string
@@ -162,24 +191,54 @@ type Letters[Tx any] interface {
 	// letter is not at the given version.
 	Move(ctx context.Context, tx Tx, consumer string, m []Move, missed []int) ([]int, error)
 	// Note counts redeliveries (seen + 1) and stores proposed revisions; it
-	// leaves versions alone. The same fingerprint is proposed only once.
+	// leaves versions alone. A fingerprint is there once: one that is proposed
+	// again becomes the newest, with a new number.
 	Note(ctx context.Context, tx Tx, consumer string, seen []string, r []Revision) error
 }
 
-// Query selects letters. Empty fields select all.
+// Query selects letters of one consumer. Empty fields select all.
 type Query struct {
+	// Consumer is required: without one nothing is selected.
 	Consumer string
 	States   []State
 	Class    Class
+	Reason   string
 	ID, Key  string
-	// Ref selects by a prefix of the reference.
-	Ref string
-	// After continues after this reference; letters are ordered by Created,
-	// then Ref. Limit 0 means 100.
-	After string
+	Type     string
+	// Cause selects by a prefix of the cause's id, Ref by one of the
+	// reference.
+	Cause, Ref string
+	// After continues a listing behind this letter.
+	After Cursor
+	// Limit is how many letters a page has at most; 0 means 100.
 	Limit int
-	// Bodies asks for header and body as well.
+	// Bodies asks for header and body as well. A page then ends early, with
+	// one letter at least, where they exceed MaxPageBytes.
 	Bodies bool
+}
+
+// MaxPageBytes bounds the headers and bodies of a page; a single larger letter
+// is a page of its own.
+const MaxPageBytes = 8 << 20
+
+// Cursor is a place in the order of letters: by Created, then Ref. Its zero
+// value is the beginning. The letter it was made of need not be there any more.
+type Cursor struct {
+	Created time.Time
+	Ref     string
+}
+
+// Group counts letters that are in one state for one cause.
+type Group struct {
+	Cause Cause // zero: letters that never failed
+	State State
+	// Class and Reason are those of the failure.
+	Class  Class
+	Reason string
+	N      int64
+	// First is when the earliest of them was parked, Last when one of them
+	// failed last; zero if none did.
+	First, Last time.Time
 }
 
 // Status is everything that waits, in one snapshot.
@@ -214,22 +273,32 @@ type Trace struct {
 	Fences   []Fence
 }
 
+// Lister finds letters for people. It sees one snapshot per call.
+type Lister interface {
+	// List returns the next page of letters, by Created, then Ref. An empty
+	// page is the end.
+	List(ctx context.Context, q Query) ([]Letter, error)
+	// Groups counts the letters that q selects, by cause and state, in no
+	// order. After, Limit and Bodies do not matter.
+	Groups(ctx context.Context, q Query) ([]Group, error)
+	// Revisions returns what the producer sent, if other content has taken its
+	// place, and the proposed content of a letter, newest last.
+	Revisions(ctx context.Context, consumer, ref string) ([]Revision, error)
+}
+
 // Reader is the operators' read port. It sees one snapshot per call.
 type Reader interface {
+	Lister
 	// Due returns letters that may run now, bodies included, ordered by due
 	// time; of each held key only the first. next is the time until the next
 	// retry is due, -1 if there is none. It locks nothing: whoever wants to
 	// run a letter moves it first.
 	Due(ctx context.Context, consumer string, limit int, maxBytes int64) (due []Letter, next time.Duration, err error)
-	// List returns letters by query.
-	List(ctx context.Context, q Query) ([]Letter, error)
 	// Status returns everything that waits. rows: compare the ledger with
 	// the inbox rows as well, which reads all of them.
 	Status(ctx context.Context, consumer string, rows bool) (Status, error)
 	// Trace follows one id; key may be empty.
 	Trace(ctx context.Context, consumer, id, key string) (Trace, error)
-	// Revisions returns the proposed content of a letter, newest last.
-	Revisions(ctx context.Context, consumer, ref string) ([]Revision, error)
 }
 
 // Deferred is implemented by stores whose transactions queue statements and

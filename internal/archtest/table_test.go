@@ -37,6 +37,7 @@ var table = []layer{
 	{path: "store", may: []string{"."}},
 
 	{path: "letter", may: []string{".", "store", "retry"}},
+	{path: "letter/filter", may: []string{".", "store"}},
 	{path: "inbox", may: []string{".", "store"}},
 	{path: "arbitrate", may: []string{".", "store"}},
 	{path: "outbox", may: []string{".", "store"}},

@@ -53,6 +53,7 @@ const (
 	OpList        Op = "list"
 	OpStatus      Op = "status"
 	OpTrace       Op = "trace"
+	OpGroups      Op = "groups"
 	OpRevisions   Op = "revisions"
 	OpPurge       Op = "purge"
 )

@@ -89,7 +89,8 @@ func (s *Store) Park(ctx context.Context, tx *Tx, p []store.Parking, exists []in
 		s.serial++
 		row := &letterRow{Letter: park.Letter, serial: s.serial}
 		row.Message = copyMessage(park.Message)
-		row.Version, row.Created, row.Updated, row.Due = 1, now, now, time.Time{}
+		row.Version, row.Created, row.Updated, row.Due, row.Failed = 1, now, now, time.Time{}, time.Time{}
+		row.fails(park.Cause, now)
 		if ok {
 			row.Version = old.Version + 1
 		}
@@ -97,9 +98,26 @@ func (s *Store) Park(ctx context.Context, tx *Tx, p []store.Parking, exists []in
 			row.Due = now.Add(park.Delay)
 		}
 		row.attempt(park.Attempt, now)
+		s.means(row)
 		s.put(old, row)
 	}
 	return exists, nil
+}
+
+// fails notes the cause of a failure, if it is one.
+func (r *letterRow) fails(c store.Cause, now time.Time) {
+	if c.ID != "" {
+		r.Cause, r.Failed = c, now
+	}
+}
+
+// means keeps what the cause of a letter was when it was met first.
+func (s *database) means(row *letterRow) {
+	k := key{row.Consumer, row.Cause.ID}
+	if _, ok := s.causes.get(k); !ok && row.Cause.ID != "" {
+		s.causes.set(k, store.Group{Cause: row.Cause, Class: row.Class, Reason: row.Reason})
+	}
+	row.Cause.Text = ""
 }
 
 // forgotten reports whether a letter in this state gives way to a new one: its
@@ -134,6 +152,7 @@ func (s *Store) Move(ctx context.Context, tx *Tx, consumer string, m []store.Mov
 		}
 		row := *old
 		row.move(&m[i], now)
+		s.means(&row)
 		s.put(old, &row)
 	}
 	return missed, nil
@@ -148,6 +167,7 @@ func (r *letterRow) move(m *store.Move, now time.Time) {
 	if m.Attempt.N != 0 {
 		r.Class, r.Reason, r.Attempts = m.Class, m.Reason, m.Attempts
 		r.Error, r.Stack = m.Attempt.Error, m.Attempt.Stack
+		r.fails(m.Cause, now)
 		r.attempt(m.Attempt, now)
 	}
 	if m.By != "" {
@@ -157,6 +177,7 @@ func (r *letterRow) move(m *store.Move, now time.Time) {
 		r.Proposed = 0 // none waits for a decision any more
 	}
 	if m.Revised != nil {
+		r.putAside()
 		r.Message, r.Fingerprint = copyMessage(m.Revised.Message), m.Revised.Fingerprint
 	}
 }
@@ -233,7 +254,7 @@ func (s *Store) Note(ctx context.Context, tx *Tx, consumer string, seen []string
 		}
 	}
 	for i := range r {
-		if old, ok := s.letters.get(key{consumer, r[i].Ref}); ok && !old.proposed(r[i].Fingerprint) {
+		if old, ok := s.letters.get(key{consumer, r[i].Ref}); ok {
 			row := *old
 			row.propose(r[i])
 			s.put(old, &row)
@@ -242,12 +263,33 @@ func (s *Store) Note(ctx context.Context, tx *Tx, consumer string, seen []string
 	return nil
 }
 
-func (r *letterRow) proposed(f store.Fingerprint) bool {
-	return slices.ContainsFunc(r.revisions, func(v store.Revision) bool { return v.Fingerprint == f })
+// putAside keeps what the producer sent, the first time that other content
+// takes its place.
+func (r *letterRow) putAside() {
+	if len(r.revisions) > 0 && r.revisions[0].N == 0 {
+		return
+	}
+	first := store.Revision{Ref: r.Ref, At: r.Created, Message: r.Message, Fingerprint: r.Fingerprint}
+	r.revisions = append([]store.Revision{first}, r.revisions...)
 }
 
+// propose stores content as the newest; content that is there already is not
+// stored twice.
 func (r *letterRow) propose(v store.Revision) {
-	v.N, v.At, v.Message = len(r.revisions)+1, time.Now(), copyMessage(v.Message)
-	r.revisions = append(slices.Clip(r.revisions), v)
-	r.Proposed++
+	same := slices.IndexFunc(r.revisions, func(p store.Revision) bool { return p.N > 0 && p.Fingerprint == v.Fingerprint })
+	newest := 0
+	if n := len(r.revisions); n > 0 {
+		newest = r.revisions[n-1].N
+	}
+	if same < 0 || r.revisions[same].N < newest {
+		v.N, v.At, v.Message = newest+1, time.Now(), copyMessage(v.Message)
+		kept := slices.Clone(r.revisions)
+		if same >= 0 {
+			kept = slices.Delete(kept, same, same+1)
+		}
+		r.revisions = append(kept, v)
+	}
+	if same < 0 || r.Proposed == 0 {
+		r.Proposed++
+	}
 }

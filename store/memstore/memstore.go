@@ -49,9 +49,10 @@ type database struct {
 	ledger   table[tallyKey, tally]
 	versions table[key, store.Versioned]
 	letters  table[key, *letterRow]
-	byID     table[key, []string] // refs of letters, by message id
-	lettered table[string, int64] // number of letters, by consumer
-	waiting  table[key, struct{}] // refs of letters that Due looks at
+	byID     table[key, []string]    // refs of letters, by message id
+	lettered table[string, int64]    // number of letters, by consumer
+	waiting  table[key, struct{}]    // refs of letters that Due looks at
+	causes   table[key, store.Group] // what a cause means, by its id
 	holds    table[key, store.Hold]
 	suspects table[key, store.Suspect]
 	serial   int64 // numbers letters and assignments
@@ -77,10 +78,10 @@ type undoable interface {
 }
 
 // tables lists all of them.
-func (s *database) tables() [13]undoable {
+func (s *database) tables() [14]undoable {
 	return [...]undoable{
 		&s.user, &s.workers, &s.identity, &s.fences, &s.inbox, &s.ledger,
-		&s.versions, &s.letters, &s.byID, &s.lettered, &s.waiting, &s.holds, &s.suspects,
+		&s.versions, &s.letters, &s.byID, &s.lettered, &s.waiting, &s.causes, &s.holds, &s.suspects,
 	}
 }
 

@@ -81,25 +81,25 @@ func (s *database) runnable(consumer string) []*letterRow {
 	return rows
 }
 
-// List implements store.Reader. To continue after a reference that is gone is
-// an error of class Permanent.
+// List implements store.Lister.
 func (s *Store) List(ctx context.Context, q store.Query) ([]store.Letter, error) {
 	if err := s.read(ctx, OpList); err != nil {
 		return nil, err
 	}
 	defer s.mu.RUnlock()
-	rows := s.sorted(func(l *letterRow) bool { return matches(l, &q) })
-	if q.After != "" {
-		var err error
-		if rows, err = s.after(rows, &q); err != nil {
-			return nil, err
-		}
-	}
-	if q.Limit == 0 {
+	from := &letterRow{Letter: store.Letter{Ref: q.After.Ref, Created: q.After.Created}}
+	start := q.After == (store.Cursor{})
+	rows := s.sorted(func(l *letterRow) bool { return matches(l, &q) && (start || byCreation(l, from) > 0) })
+	if q.Limit <= 0 {
 		q.Limit = 100
 	}
 	var out []store.Letter
+	var size int64
 	for _, row := range rows[:min(q.Limit, len(rows))] {
+		size += weight(&row.Message)
+		if q.Bodies && size > store.MaxPageBytes && len(out) > 0 {
+			break
+		}
 		out = append(out, view(row, q.Bodies))
 	}
 	return out, nil
@@ -118,32 +118,50 @@ func (s *database) sorted(fits func(*letterRow) bool) []*letterRow {
 }
 
 func byCreation(a, b *letterRow) int {
-	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Ref, b.Ref), strings.Compare(a.Consumer, b.Consumer))
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Ref, b.Ref))
 }
 
-// after drops the rows up to q.After, which need not be selected itself: it
-// may have changed its state since it was listed.
-func (s *database) after(rows []*letterRow, q *store.Query) ([]*letterRow, error) {
-	last := s.sorted(func(l *letterRow) bool {
-		return l.Ref == q.After && (q.Consumer == "" || l.Consumer == q.Consumer)
-	})
-	if len(last) == 0 {
-		return nil, Errorf(semel.ClassPermanent, "list: the letter %q to continue after is gone; list from the start", q.After)
+// Groups implements store.Lister.
+func (s *Store) Groups(ctx context.Context, q store.Query) ([]store.Group, error) {
+	if err := s.read(ctx, OpGroups); err != nil {
+		return nil, err
 	}
-	i := slices.IndexFunc(rows, func(l *letterRow) bool { return byCreation(l, last[0]) > 0 })
-	if i < 0 {
-		return nil, nil
+	defer s.mu.RUnlock()
+	type kind struct {
+		cause string
+		state store.State
 	}
-	return rows[i:], nil
+	groups := make(map[kind]*store.Group)
+	for _, row := range s.sorted(func(l *letterRow) bool { return matches(l, &q) }) {
+		k := kind{row.Cause.ID, row.State}
+		g := groups[k]
+		if g == nil {
+			known, _ := s.causes.was(key{q.Consumer, row.Cause.ID})
+			known.State, known.First = row.State, row.Created
+			g = &known
+			groups[k] = g
+		}
+		g.N++
+		if row.Failed.After(g.Last) {
+			g.Last = row.Failed
+		}
+	}
+	var out []store.Group
+	for _, g := range groups {
+		out = append(out, *g)
+	}
+	return out, nil
 }
 
 func matches(l *letterRow, q *store.Query) bool {
-	return (q.Consumer == "" || l.Consumer == q.Consumer) &&
+	return l.Consumer == q.Consumer &&
 		(len(q.States) == 0 || slices.Contains(q.States, l.State)) &&
 		(q.Class == "" || l.Class == q.Class) &&
+		(q.Reason == "" || l.Reason == q.Reason) &&
 		(q.ID == "" || l.Message.ID == q.ID) &&
 		(q.Key == "" || l.Message.Key == q.Key) &&
-		strings.HasPrefix(l.Ref, q.Ref)
+		(q.Type == "" || l.Message.Type == q.Type) &&
+		strings.HasPrefix(l.Cause.ID, q.Cause) && strings.HasPrefix(l.Ref, q.Ref)
 }
 
 // Limits of store.Status.
@@ -305,7 +323,7 @@ func (s *Store) Trace(ctx context.Context, consumer, id, k string) (store.Trace,
 	return t, nil
 }
 
-// Revisions implements store.Reader.
+// Revisions implements store.Lister.
 func (s *Store) Revisions(ctx context.Context, consumer, ref string) ([]store.Revision, error) {
 	if err := s.read(ctx, OpRevisions); err != nil {
 		return nil, err

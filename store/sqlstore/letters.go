@@ -33,13 +33,13 @@ func (r *messageRow) dest(m *semel.Message, f *store.Fingerprint, bodies bool) [
 
 func (r *messageRow) time() time.Time { return time.Unix(r.s, r.ns).UTC() }
 
-// Columns of a letter for reading; row comes first, the consumer's name last.
+// Columns of a letter for reading; row comes first.
 const (
 	briefCols  = "l.row, l.ref, l.id, l.key, l.type, l.source, l.time_s, l.time_ns, l.version_n, l.version_tie, l.version_set, l.fingerprint, " + letterRest
 	fullCols   = "l.row, l.ref, l.id, l.key, l.type, l.source, l.time_s, l.time_ns, l.version_n, l.version_tie, l.version_set, l.header, l.body, l.fingerprint, " + letterRest
-	letterRest = `l.origin, l.state, l.version, l.number, l.class, l.reason, l.conflict, l.attempts, l.seen, l.error, l.stack,
-		l.due, l.created, l.updated, l.actor, l.note, l.proposed, c.name`
-	letterFrom = " FROM semel_letter l JOIN semel_consumer c ON c.number = l.consumer "
+	letterRest = `l.origin, l.state, l.version, l.number, l.class, l.reason, l.conflict, l.attempts, l.seen, l.error, l.stack, l.cause,
+		l.due, l.created, l.updated, l.failed, l.actor, l.note, l.proposed`
+	letterFrom = " FROM semel_letter l "
 )
 
 func letterCols(bodies bool) string {
@@ -49,12 +49,13 @@ func letterCols(bodies bool) string {
 	return briefCols
 }
 
-func scanLetter(r *sql.Rows, bodies bool) (row int64, l store.Letter, err error) {
+func scanLetter(r *sql.Rows, consumer string, bodies bool) (row int64, l store.Letter, err error) {
 	var m messageRow
 	dest := append([]any{&row, &l.Ref}, m.dest(&l.Message, &l.Fingerprint, bodies)...)
 	err = r.Scan(append(dest, &l.Origin, &l.State, &l.Version, &l.Number, &l.Class, &l.Reason, &l.Conflict, &l.Attempts, &l.Seen,
-		&l.Error, &l.Stack, (*millis)(&l.Due), (*millis)(&l.Created), (*millis)(&l.Updated), &l.By, &l.Note, &l.Proposed, &l.Consumer)...)
-	l.Message.Time = m.time()
+		&l.Error, &l.Stack, &l.Cause.ID, (*millis)(&l.Due), (*millis)(&l.Created), (*millis)(&l.Updated), (*millis)(&l.Failed),
+		&l.By, &l.Note, &l.Proposed)...)
+	l.Message.Time, l.Consumer = m.time(), consumer
 	return row, l, err
 }
 
@@ -85,7 +86,7 @@ func (s *Store) Find(ctx context.Context, x Tx, consumer string, ids, refs []str
 		return t.chunks(names, func(marks string, args []any) error {
 			q := "SELECT " + briefCols + letterFrom + "WHERE l." + column + " IN (" + marks + ") AND l.consumer = ? ORDER BY l.row{lock}"
 			return t.each(q, func(r *sql.Rows) error {
-				row, l, err := scanLetter(r, false)
+				row, l, err := scanLetter(r, consumer, false)
 				if err == nil && !seen[row] {
 					seen[row] = true
 					out = append(out, l)
@@ -126,16 +127,31 @@ func (s *Store) park(ctx context.Context, x Tx, p *store.Parking) (fresh bool, e
 	if err != nil || version == 0 {
 		return false, err
 	}
+	failed, err := t.knowCause(n, p.Cause, p.Class, p.Reason, now)
+	if err != nil {
+		return false, err
+	}
 	args := append([]any{n, blob(p.Ref)}, messageArgs(&p.Message, p.Fingerprint)...)
 	args = append(args, blob(p.Origin), string(p.State), p.State.Open(), p.Number, string(p.Class), p.Reason, p.Conflict,
-		p.Attempts, p.Seen, p.Error, p.Stack, due(p.State, now, p.Delay), now, now, p.By, p.Note, p.Proposed, version)
+		p.Attempts, p.Seen, p.Error, p.Stack, blob(p.Cause.ID), due(p.State, now, p.Delay), now, now, failed, p.By, p.Note, p.Proposed, version)
 	_, err = t.exec(`INSERT INTO semel_letter (consumer, ref, `+messageCols+`, origin, state, open, number, class, reason, conflict,
-		attempts, seen, error, stack, due, created, updated, actor, note, proposed, version)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
+		attempts, seen, error, stack, cause, due, created, updated, failed, actor, note, proposed, version)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
 	if err != nil {
 		return false, err
 	}
 	return true, t.attempt(n, p.Ref, p.Attempt, now)
+}
+
+// knowCause notes what a cause means and returns when the failure was: now, or
+// never if there is none.
+func (t *tx) knowCause(n int64, c store.Cause, class store.Class, reason string, now int64) (failed int64, err error) {
+	if c.ID == "" {
+		return 0, nil
+	}
+	_, err = t.exec("INSERT INTO semel_cause (consumer, cause, class, reason, text) VALUES (?, ?, ?, ?, ?) ON CONFLICT (consumer, cause) DO NOTHING",
+		n, blob(c.ID), string(class), reason, c.Text)
+	return now, err
 }
 
 // makeWay returns the version of a new letter with this ref: 1, or one more
@@ -228,9 +244,7 @@ func (t *tx) move(n int64, m *store.Move, now int64) (bool, error) {
 		return false, err
 	}
 	if m.Attempt.N != 0 {
-		_, err = t.exec("UPDATE semel_letter SET class = ?, reason = ?, error = ?, stack = ?, attempts = ? WHERE consumer = ? AND ref = ?",
-			string(m.Class), m.Reason, m.Attempt.Error, m.Attempt.Stack, m.Attempts, n, ref)
-		err = errors.Join(err, t.attempt(n, m.Ref, m.Attempt, now))
+		err = t.failed(n, m, now)
 	}
 	if err == nil && m.By != "" {
 		_, err = t.exec("UPDATE semel_letter SET actor = ?, note = ? WHERE consumer = ? AND ref = ?", m.By, m.Note, n, ref)
@@ -245,8 +259,33 @@ func (t *tx) move(n int64, m *store.Move, now int64) (bool, error) {
 	return true, err
 }
 
+// failed stores what a move says of a failure.
+func (t *tx) failed(n int64, m *store.Move, now int64) error {
+	ref := blob(m.Ref)
+	_, err := t.exec("UPDATE semel_letter SET class = ?, reason = ?, error = ?, stack = ?, attempts = ? WHERE consumer = ? AND ref = ?",
+		string(m.Class), m.Reason, m.Attempt.Error, m.Attempt.Stack, m.Attempts, n, ref)
+	if err == nil && m.Cause.ID != "" {
+		_, err = t.knowCause(n, m.Cause, m.Class, m.Reason, now)
+	}
+	if err == nil && m.Cause.ID != "" {
+		_, err = t.exec("UPDATE semel_letter SET cause = ?, failed = ? WHERE consumer = ? AND ref = ?", blob(m.Cause.ID), now, n, ref)
+	}
+	if err != nil {
+		return err
+	}
+	return t.attempt(n, m.Ref, m.Attempt, now)
+}
+
+// revise replaces the content of a letter. The first time, what the producer
+// sent is put aside.
 func (t *tx) revise(n int64, ref []byte, r *store.Revised) error {
-	_, err := t.exec(`UPDATE semel_letter SET id = ?, key = ?, type = ?, source = ?, time_s = ?, time_ns = ?, version_n = ?,
+	_, err := t.exec(`INSERT INTO semel_letter_revision (letter, n, at, actor, note, `+messageCols+`)
+		SELECT row, 0, created, '', '', `+messageCols+` FROM semel_letter WHERE consumer = ? AND ref = ?
+		ON CONFLICT (letter, n) DO NOTHING`, n, ref)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`UPDATE semel_letter SET id = ?, key = ?, type = ?, source = ?, time_s = ?, time_ns = ?, version_n = ?,
 		version_tie = ?, version_set = ?, header = ?, body = ?, fingerprint = ? WHERE consumer = ? AND ref = ?`,
 		append(messageArgs(&r.Message, r.Fingerprint), n, ref)...)
 	return err
@@ -272,19 +311,43 @@ func (s *Store) Note(ctx context.Context, x Tx, consumer string, seen []string, 
 	return nil
 }
 
+// propose stores content beside a letter, as the newest. Content that is there
+// already is not stored twice.
 func (t *tx) propose(n int64, r *store.Revision) error {
 	now, err := t.now()
 	if err != nil {
 		return err
 	}
-	args := append([]any{now, r.By, r.Note}, messageArgs(&r.Message, r.Fingerprint)...)
-	moved, err := t.exec(`INSERT INTO semel_letter_revision (letter, n, at, actor, note, `+messageCols+`)
-		SELECT l.row, (SELECT COALESCE(MAX(n), 0) + 1 FROM semel_letter_revision WHERE letter = l.row), ?, ?, ?,
-		?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM semel_letter l WHERE l.consumer = ? AND l.ref = ?
-		ON CONFLICT (letter, fingerprint) DO NOTHING`, append(args, n, blob(r.Ref))...)
-	if err != nil || moved == 0 {
+	var row, newest, same int64
+	err = t.one(`SELECT l.row, COALESCE(MAX(r.n), 0), COALESCE(MAX(CASE WHEN r.fingerprint = ? THEN r.n END), 0) FROM semel_letter l
+		LEFT JOIN semel_letter_revision r ON r.letter = l.row AND r.n > 0 WHERE l.consumer = ? AND l.ref = ? GROUP BY l.row`,
+		[]any{&row, &newest, &same}, r.Fingerprint[:], n, blob(r.Ref))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	_, err = t.exec("UPDATE semel_letter SET proposed = proposed + 1 WHERE consumer = ? AND ref = ?", n, blob(r.Ref))
+	proposed := "proposed + 1"
+	if same > 0 {
+		proposed = "CASE WHEN proposed = 0 THEN 1 ELSE proposed END"
+	}
+	if same == 0 || same < newest {
+		if err := t.renew(row, newest+1, same, now, r); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec("UPDATE semel_letter SET proposed = "+proposed+" WHERE row = ?", row)
+	return err
+}
+
+// renew writes a proposal under a new number, in place of an old one.
+func (t *tx) renew(row, number, old, now int64, r *store.Revision) error {
+	if _, err := t.exec("DELETE FROM semel_letter_revision WHERE letter = ? AND n = ? AND n > 0", row, old); err != nil {
+		return err
+	}
+	args := append([]any{row, number, now, r.By, r.Note}, messageArgs(&r.Message, r.Fingerprint)...)
+	_, err := t.exec(`INSERT INTO semel_letter_revision (letter, n, at, actor, note, `+messageCols+`)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
 	return err
 }

@@ -181,7 +181,11 @@ func (t *tx) purgeLetters(n, before int64, limit int) (int64, error) {
 			return 0, err
 		}
 	}
-	return int64(len(rows)), nil
+	if len(rows) > 0 { // causes that no letter has any more
+		_, err = t.exec(`DELETE FROM semel_cause WHERE consumer = ? AND NOT EXISTS
+			(SELECT 1 FROM semel_letter l WHERE l.consumer = semel_cause.consumer AND l.cause = semel_cause.cause)`, n)
+	}
+	return int64(len(rows)), err
 }
 
 // stride is how many rows one query of the walk reads.

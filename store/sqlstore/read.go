@@ -1,10 +1,11 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/semel-dev/semel"
@@ -66,7 +67,7 @@ func (s *Store) Due(ctx context.Context, consumer string, limit int, maxBytes in
 		if err != nil {
 			return err
 		}
-		due, err = q.bodies(rows[:min(limit, len(rows))], maxBytes)
+		due, err = q.bodies(consumer, rows[:min(limit, len(rows))], maxBytes)
 		if err != nil || len(due) < len(rows) {
 			next = 0 // some that are due did not fit
 			return err
@@ -112,11 +113,11 @@ func (q reader) dueRows(n, now int64, limit int) (rows []int64, err error) {
 
 // bodies reads letters until their bodies exceed maxBytes; the first one in
 // any case, or a large letter would never run.
-func (q reader) bodies(rows []int64, maxBytes int64) (out []store.Letter, err error) {
+func (q reader) bodies(consumer string, rows []int64, maxBytes int64) (out []store.Letter, err error) {
 	var sum int64
 	for _, row := range rows {
 		err := q.each("SELECT "+fullCols+letterFrom+"WHERE l.row = ?", func(r *sql.Rows) error {
-			_, l, err := scanLetter(r, true)
+			_, l, err := scanLetter(r, consumer, true)
 			out = append(out, l)
 			return err
 		}, row)
@@ -138,98 +139,6 @@ func size(m *semel.Message) int64 {
 	return int64(n)
 }
 
-// List returns letters by query.
-func (s *Store) List(ctx context.Context, qu store.Query) (out []store.Letter, err error) {
-	err = s.read(ctx, func(q reader) error {
-		w, err := q.where(qu)
-		if err != nil {
-			return err
-		}
-		limit := qu.Limit
-		if limit <= 0 {
-			limit = 100
-		}
-		text := "SELECT " + letterCols(qu.Bodies) + letterFrom + w.String() + " ORDER BY l.created, l.ref LIMIT ?"
-		return q.each(text, func(r *sql.Rows) error {
-			_, l, err := scanLetter(r, qu.Bodies)
-			out = append(out, l)
-			return err
-		}, append(w.args, limit)...)
-	})
-	return out, err
-}
-
-// where collects conditions.
-type where struct {
-	terms []string
-	args  []any
-}
-
-func (w *where) and(term string, args ...any) {
-	w.terms = append(w.terms, term)
-	w.args = append(w.args, args...)
-}
-
-func (w *where) String() string {
-	if len(w.terms) == 0 {
-		return ""
-	}
-	return "WHERE " + strings.Join(w.terms, " AND ")
-}
-
-func (q reader) where(qu store.Query) (w where, err error) {
-	if qu.Consumer != "" {
-		n, err := q.number(qu.Consumer)
-		if err != nil {
-			return w, err
-		}
-		w.and("l.consumer = ?", n)
-	}
-	if len(qu.States) > 0 {
-		args := make([]any, len(qu.States))
-		for i, st := range qu.States {
-			args[i] = string(st)
-		}
-		w.and("l.state IN ("+strings.Repeat("?, ", len(args)-1)+"?)", args...)
-	}
-	if qu.Class != "" {
-		w.and("l.class = ?", string(qu.Class))
-	}
-	if qu.ID != "" {
-		w.and("l.id = ?", blob(qu.ID))
-	}
-	if qu.Key != "" {
-		w.and("l.key = ?", blob(qu.Key))
-	}
-	if qu.Ref != "" {
-		w.and("l.ref >= ?", blob(qu.Ref))
-		if end := after(qu.Ref); end != nil {
-			w.and("l.ref < ?", end)
-		}
-	}
-	return w, q.continueAfter(&w, qu)
-}
-
-// continueAfter starts behind the letter qu.After. If it is gone, going on
-// would silently skip or repeat.
-func (q reader) continueAfter(w *where, qu store.Query) error {
-	if qu.After == "" {
-		return nil
-	}
-	from := where{}
-	from.and("l.ref = ?", blob(qu.After))
-	if qu.Consumer != "" {
-		from.and("c.name = ?", blob(qu.Consumer))
-	}
-	var created int64
-	err := q.one("SELECT l.created"+letterFrom+from.String()+" ORDER BY l.created LIMIT 1", []any{&created}, from.args...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return failf(semel.ClassPermanent, "sqlstore: the letter %q to continue after is gone; list from the start", qu.After)
-	}
-	w.and("(l.created > ? OR (l.created = ? AND l.ref > ?))", created, created, blob(qu.After))
-	return err
-}
-
 // after is the first byte string beyond all that begin with prefix; nil if
 // there is none.
 func after(prefix string) []byte {
@@ -243,23 +152,6 @@ func after(prefix string) []byte {
 	return nil
 }
 
-// Revisions returns the proposals for a letter, newest last.
-func (s *Store) Revisions(ctx context.Context, consumer, ref string) (out []store.Revision, err error) {
-	err = s.read(ctx, func(q reader) error {
-		return q.each(`SELECT r.n, r.at, r.actor, r.note, r.id, r.key, r.type, r.source, r.time_s, r.time_ns, r.version_n, r.version_tie,
-			r.version_set, r.header, r.body, r.fingerprint FROM semel_letter_revision r
-			JOIN semel_letter l ON l.row = r.letter JOIN semel_consumer c ON c.number = l.consumer
-			WHERE c.name = ? AND l.ref = ? ORDER BY r.n`, func(r *sql.Rows) error {
-			v, m := store.Revision{Ref: ref}, messageRow{}
-			err := r.Scan(append([]any{&v.N, (*millis)(&v.At), &v.By, &v.Note}, m.dest(&v.Message, &v.Fingerprint, true)...)...)
-			v.Message.Time = m.time()
-			out = append(out, v)
-			return err
-		}, blob(consumer), blob(ref))
-	})
-	return out, err
-}
-
 // Trace follows one id.
 func (s *Store) Trace(ctx context.Context, consumer, id, key string) (tr store.Trace, err error) {
 	err = s.read(ctx, func(q reader) error {
@@ -270,7 +162,7 @@ func (s *Store) Trace(ctx context.Context, consumer, id, key string) (tr store.T
 		if err := q.traceRecord(n, id, &tr); err != nil {
 			return err
 		}
-		if err := q.traceLetters(n, id, &tr); err != nil {
+		if err := q.traceLetters(n, consumer, id, &tr); err != nil {
 			return err
 		}
 		if key == "" && len(tr.Letters) > 0 {
@@ -296,10 +188,10 @@ func (q reader) traceRecord(n int64, id string, tr *store.Trace) error {
 	}, n, blob(id))
 }
 
-func (q reader) traceLetters(n int64, id string, tr *store.Trace) error {
+func (q reader) traceLetters(n int64, consumer, id string, tr *store.Trace) error {
 	rows := make(map[int64]string)
-	err := q.each("SELECT "+fullCols+letterFrom+"WHERE l.consumer = ? AND l.id = ? ORDER BY l.created, l.ref", func(r *sql.Rows) error {
-		row, l, err := scanLetter(r, true)
+	err := q.each("SELECT "+fullCols+letterFrom+"WHERE l.consumer = ? AND l.id = ?", func(r *sql.Rows) error {
+		row, l, err := scanLetter(r, consumer, true)
 		rows[row] = l.Ref
 		tr.Letters = append(tr.Letters, l)
 		return err
@@ -307,6 +199,9 @@ func (q reader) traceLetters(n int64, id string, tr *store.Trace) error {
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(tr.Letters, func(a, b store.Letter) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Ref, b.Ref))
+	})
 	tr.Attempts = make(map[string][]store.Attempt)
 	for row, ref := range rows {
 		err := q.each("SELECT n, at, class, error, stack, worker FROM semel_letter_attempt WHERE letter = ? ORDER BY n", func(r *sql.Rows) error {

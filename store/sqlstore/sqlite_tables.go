@@ -86,19 +86,32 @@ func sqliteLetters() []string {
   seen        INTEGER NOT NULL,
   error       TEXT NOT NULL,
   stack       TEXT NOT NULL,
+  cause       BLOB NOT NULL,
   due         INTEGER NOT NULL,
   created     INTEGER NOT NULL,
   updated     INTEGER NOT NULL,
+  failed      INTEGER NOT NULL,
   actor       TEXT NOT NULL,
   note        TEXT NOT NULL,
   proposed    INTEGER NOT NULL,
   UNIQUE (consumer, ref)
 ) STRICT`,
-		`CREATE INDEX semel_letter_id ON semel_letter (consumer, id)`,
+		// Listings are merged from one ordered run per state.
+		`CREATE INDEX semel_letter_state ON semel_letter (consumer, state, created, ref)`,
+		`CREATE INDEX semel_letter_id ON semel_letter (consumer, id, state, created, ref)`,
+		`CREATE INDEX semel_letter_key ON semel_letter (consumer, key, state, created, ref)`,
+		`CREATE INDEX semel_letter_cause ON semel_letter (consumer, cause, state, created, ref, failed)`,
 		`CREATE INDEX semel_letter_due ON semel_letter (consumer, state, due)`,
 		`CREATE INDEX semel_letter_order ON semel_letter (consumer, key, number) WHERE number > 0 AND open = 1`,
-		`CREATE INDEX semel_letter_list ON semel_letter (consumer, created, ref)`,
 		`CREATE INDEX semel_letter_closed ON semel_letter (consumer, updated) WHERE open = 0`,
+		`CREATE TABLE semel_cause (
+  consumer INTEGER NOT NULL,
+  cause    BLOB NOT NULL,
+  class    TEXT NOT NULL,
+  reason   TEXT NOT NULL,
+  text     TEXT NOT NULL,
+  PRIMARY KEY (consumer, cause)
+) STRICT, WITHOUT ROWID`,
 		`CREATE TABLE semel_letter_attempt (
   letter INTEGER NOT NULL,
   n      INTEGER NOT NULL,
@@ -126,8 +139,7 @@ func sqliteLetters() []string {
   header      BLOB,
   body        BLOB,
   fingerprint BLOB NOT NULL,
-  PRIMARY KEY (letter, n),
-  UNIQUE (letter, fingerprint)
+  PRIMARY KEY (letter, n)
 ) STRICT`}
 }
 

@@ -59,7 +59,8 @@ func (s *suite[Tx]) letters() map[string]store.Letter {
 // store chose.
 func stored(p store.Parking, have store.Letter) store.Letter {
 	want := p.Letter
-	want.Version, want.Created, want.Updated, want.Due = have.Version, have.Created, have.Updated, have.Due
+	want.Version, want.Created, want.Updated, want.Due, want.Failed = have.Version, have.Created, have.Updated, have.Due, have.Failed
+	want.Cause.Text = ""
 	if want.Message.Time.Equal(have.Message.Time) {
 		want.Message.Time = have.Message.Time // locations may differ
 	}
@@ -81,7 +82,7 @@ func fullParking() store.Parking {
 		},
 		Fingerprint: store.Fingerprint{15: 1}, Origin: "topic/3@x:7\x00", State: store.StateDead,
 		Number: math.MaxInt64, Class: store.Business, Reason: "tie", Conflict: true, Attempts: 5, Seen: 2,
-		Error: "outer\ninner \u2028 '\"", Stack: "goroutine 1", By: "ann", Note: "look at this",
+		Error: "outer\ninner \u2028 '\"", Stack: "goroutine 1", Cause: store.Cause{ID: "c", Text: "it"}, By: "ann", Note: "look at this",
 	}}
 }
 
@@ -313,7 +314,7 @@ func note[Tx any](s *suite[Tx]) {
 	s.in(func(tx Tx) error {
 		return s.b.Note(s.ctx, tx, consumer, []string{"a", "a", "nobody"}, []store.Revision{one, one, two})
 	})
-	s.in(func(tx Tx) error { return s.b.Note(s.ctx, tx, consumer, nil, []store.Revision{one, {Ref: "nobody"}}) })
+	s.in(func(tx Tx) error { return s.b.Note(s.ctx, tx, consumer, nil, []store.Revision{two, {Ref: "nobody"}}) })
 	l := s.letters()["a"]
 	if l.Seen != 2 || l.Proposed != 2 || l.Version != before.Version {
 		s.Errorf("after two redeliveries and two proposals: %+v", l)
@@ -334,6 +335,12 @@ func note[Tx any](s *suite[Tx]) {
 		rs[i].Message.Time = rs[i].Message.Time.UTC()
 	}
 	equal(s, "revisions", rs, []store.Revision{one, two})
+	s.in(func(tx Tx) error { return s.b.Note(s.ctx, tx, consumer, nil, []store.Revision{one}) })
+	rs, err = s.b.Revisions(s.ctx, consumer, "a")
+	must(s, err)
+	if len(rs) != 2 || rs[1].Fingerprint != one.Fingerprint || rs[1].N <= rs[0].N || s.letters()["a"].Proposed != 2 {
+		s.Errorf("content that is proposed again is not the newest: %+v", rs)
+	}
 	for _, ref := range []string{"b", "nobody"} {
 		if rs, err := s.b.Revisions(s.ctx, consumer, ref); err != nil || len(rs) != 0 {
 			s.Errorf("revisions of %s: %+v, %v", ref, rs, err)

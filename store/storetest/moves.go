@@ -14,6 +14,7 @@ func moveTests[Tx any]() map[string]func(*suite[Tx]) {
 		"Failure":  moveFailure[Tx],
 		"Person":   movePerson[Tx],
 		"Revised":  moveRevised[Tx],
+		"Original": moveOriginal[Tx],
 		"Rollback": moveRollback[Tx],
 		"TwoMove":  twoMove[Tx],
 	}
@@ -128,6 +129,49 @@ func moveRevised[Tx any](s *suite[Tx]) {
 	if l := s.letters()["a"]; l.Fingerprint != rev.Fingerprint || string(l.Message.Body) != string(rev.Message.Body) {
 		s.Errorf("a move without a revision changed the message: %+v", l)
 	}
+}
+
+// moveOriginal: what the producer sent stays, whatever it was revised to, and
+// however often.
+func moveOriginal[Tx any](s *suite[Tx]) {
+	p := fullParking()
+	s.park(p)
+	propose := func(n byte) {
+		s.Helper()
+		r := store.Revision{Ref: p.Ref, By: "ann", Message: semel.Message{ID: "id", Body: []byte{n}}, Fingerprint: store.Fingerprint{n}}
+		s.in(func(tx Tx) error { return s.b.Note(s.ctx, tx, consumer, nil, []store.Revision{r}) })
+	}
+	revise := func(n byte) {
+		s.Helper()
+		r := store.Revised{Message: semel.Message{ID: "id", Body: []byte{n}}, Fingerprint: store.Fingerprint{n}}
+		s.move(store.Move{Ref: p.Ref, Version: s.letters()[p.Ref].Version, To: store.StateDead, Revised: &r})
+	}
+	numbers := func() (out []int) {
+		s.Helper()
+		rs, err := s.b.Revisions(s.ctx, consumer, p.Ref)
+		must(s, err)
+		for _, r := range rs {
+			out = append(out, r.N)
+		}
+		if len(rs) > 0 && rs[0].N == 0 {
+			rs[0].Message.Time = rs[0].Message.Time.UTC()
+			equal(s, "what the producer sent", rs[0].Message, p.Message)
+			equal(s, "its fingerprint", rs[0].Fingerprint, p.Fingerprint)
+		}
+		return out
+	}
+	propose(2)
+	equal(s, "revisions before anything takes its place", numbers(), []int{1})
+	revise(2)
+	revise(3)
+	equal(s, "revisions after two", numbers(), []int{0, 1})
+	if l := s.letters()[p.Ref]; l.Proposed != 0 || l.Message.Body[0] != 3 {
+		s.Errorf("after two revisions: %+v", l)
+	}
+	propose(2) // again: it waits for a decision again
+	propose(4)
+	equal(s, "revisions after two and two proposals", numbers(), []int{0, 1, 2})
+	equal(s, "proposals that wait", s.letters()[p.Ref].Proposed, 2)
 }
 
 func moveRollback[Tx any](s *suite[Tx]) {

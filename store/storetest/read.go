@@ -17,6 +17,10 @@ func listTests[Tx any]() map[string]func(*suite[Tx]) {
 		"Filters": listFilters[Tx],
 		"Pages":   listPages[Tx],
 		"Bodies":  listBodies[Tx],
+		"Order":   listOrder[Tx],
+		"Large":   listLarge[Tx],
+		"Groups":  groups[Tx],
+		"Causes":  causes[Tx],
 	}
 }
 
@@ -24,13 +28,16 @@ func listFilters[Tx any](s *suite[Tx]) {
 	mk := func(ref, id, key string, st store.State, c store.Class) store.Parking {
 		return store.Parking{Letter: store.Letter{Ref: ref, Consumer: consumer, State: st, Class: c, Message: semel.Message{ID: id, Key: key}}}
 	}
-	s.park(
+	ps := []store.Parking{
 		mk("aa1", "x", "k", store.StateDead, store.Format),
 		mk("aa2", "y", "k", store.StateRetry, store.System),
 		mk("ab1", "z", "K", store.StateDead, store.Business),
 		mk("b\xff\xff", "x", "", store.StateApplied, ""),
 		mk("b\xff", "", "", store.StateHeld, ""),
-	)
+	}
+	ps[0].Cause.ID, ps[1].Cause.ID, ps[2].Cause.ID = "c1", "c1", "c2"
+	ps[1].Reason, ps[2].Message.Type = "why", "t"
+	s.park(ps...)
 	of := mk("aa1", "x", "k", store.StateDead, store.Format)
 	of.Consumer = stranger
 	s.park(of)
@@ -39,16 +46,23 @@ func listFilters[Tx any](s *suite[Tx]) {
 		want []string
 	}{
 		{store.Query{Consumer: consumer}, []string{"aa1", "aa2", "ab1", "b\xff", "b\xff\xff"}},
-		{store.Query{}, []string{"aa1", "aa1", "aa2", "ab1", "b\xff", "b\xff\xff"}},
+		{store.Query{}, []string{}},
 		{store.Query{Consumer: "nobody"}, []string{}},
 		{store.Query{Consumer: consumer, States: []store.State{store.StateDead, store.StateHeld}}, []string{"aa1", "ab1", "b\xff"}},
 		{store.Query{Consumer: consumer, Class: store.Format}, []string{"aa1"}},
-		{store.Query{Class: store.Format}, []string{"aa1", "aa1"}},
 		{store.Query{Consumer: consumer, ID: "x"}, []string{"aa1", "b\xff\xff"}},
 		{store.Query{Consumer: consumer, Key: "k"}, []string{"aa1", "aa2"}},
 		{store.Query{Consumer: consumer, Ref: "aa"}, []string{"aa1", "aa2"}},
 		{store.Query{Consumer: consumer, Ref: "b\xff"}, []string{"b\xff", "b\xff\xff"}},
 		{store.Query{Consumer: consumer, Ref: "%"}, []string{}},
+		{store.Query{Consumer: consumer, Reason: "why"}, []string{"aa2"}},
+		{store.Query{Consumer: consumer, Reason: "Why"}, []string{}},
+		{store.Query{Consumer: consumer, Type: "t"}, []string{"ab1"}},
+		{store.Query{Consumer: consumer, Cause: "c1"}, []string{"aa1", "aa2"}},
+		{store.Query{Consumer: consumer, Cause: "c"}, []string{"aa1", "aa2", "ab1"}},
+		{store.Query{Consumer: consumer, Cause: "c1", Ref: "aa2"}, []string{"aa2"}},
+		{store.Query{Consumer: consumer, Cause: "c1", States: []store.State{store.StateDead}}, []string{"aa1"}},
+		{store.Query{Consumer: consumer, Cause: "c3"}, []string{}},
 		{store.Query{Consumer: consumer, Ref: "aa", States: []store.State{store.StateRetry}, Key: "k", ID: "y", Class: store.System}, []string{"aa2"}},
 	} {
 		ls, err := s.b.List(s.ctx, c.q)
@@ -77,16 +91,154 @@ func listPages[Tx any](s *suite[Tx]) {
 	if !slices.IsSortedFunc(ls, func(a, b store.Letter) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Ref, b.Ref)) }) {
 		s.Error("letters are not in the order of creation and reference")
 	}
-	var have []store.Letter
-	for q := (store.Query{Consumer: consumer, Limit: 7}); ; q.After = have[len(have)-1].Ref {
+	slices.Sort(want)
+	equal(s, "letters by pages", refs(s.pages(store.Query{Consumer: consumer, Limit: 7}, nil)), want)
+	equal(s, "letters by pages of one state", refs(s.pages(store.Query{Consumer: consumer, States: []store.State{store.StateDead}, Limit: 50}, nil)), want)
+	// What is taken out of the selection meanwhile moves nothing.
+	have := s.pages(store.Query{Consumer: consumer, States: []store.State{store.StateDead, store.StateHeld}, Limit: 9}, func(page []store.Letter) {
+		for _, l := range page {
+			s.move(store.Move{Ref: l.Ref, Version: l.Version, To: store.StateDiscarded})
+		}
+	})
+	equal(s, "letters by pages that are closed meanwhile", refs(have), want)
+}
+
+// pages lists all letters of a query.
+func (s *suite[Tx]) pages(q store.Query, seen func([]store.Letter)) (all []store.Letter) {
+	s.Helper()
+	for {
 		page, err := s.b.List(s.ctx, q)
 		must(s, err)
-		if have = append(have, page...); len(page) < q.Limit {
-			break
+		if len(page) == 0 {
+			return all
+		}
+		if len(page) > q.Limit || len(all) > 10_000 {
+			s.Fatalf("a page of %d letters after %d", len(page), len(all))
+		}
+		if seen != nil {
+			seen(page)
+		}
+		all = append(all, page...)
+		last := page[len(page)-1]
+		q.After = store.Cursor{Created: last.Created, Ref: last.Ref}
+	}
+}
+
+// listOrder merges several states and causes: the order is that of creation.
+func listOrder[Tx any](s *suite[Tx]) {
+	var want []string
+	for i := range 30 {
+		p := parking(strconv.Itoa(100-i), store.States()[i%len(store.States())])
+		p.Cause.ID = "c" + strconv.Itoa(i%3)
+		want = append(want, p.Ref)
+		s.park(p)
+		for time.Since(s.letters()[p.Ref].Created) < 2*time.Millisecond { //nolint:revive // until the clock has moved on
 		}
 	}
-	slices.Sort(want)
-	equal(s, "letters by pages", refs(have), want)
+	for _, limit := range []int{1, 4, 100} {
+		for _, q := range []store.Query{{Consumer: consumer, Limit: limit}, {Consumer: consumer, Limit: limit, Cause: "c"}} {
+			var have []string
+			for _, l := range s.pages(q, nil) {
+				have = append(have, l.Ref)
+			}
+			equal(s, fmt.Sprintf("letters in order, %d a page", limit), have, want)
+		}
+	}
+}
+
+// listLarge has bodies that do not fit a page together.
+func listLarge[Tx any](s *suite[Tx]) {
+	want := []string{"large1", "large2", "large3", "small1", "small2"}
+	for _, ref := range want {
+		p := parking(ref, store.StateDead)
+		if ref < "m" {
+			p.Message.Body = make([]byte, store.MaxPageBytes*3/5)
+		}
+		s.park(p)
+	}
+	for _, bodies := range []bool{false, true} {
+		longest := 0
+		have := s.pages(store.Query{Consumer: consumer, Bodies: bodies, Limit: 10}, func(page []store.Letter) { longest = max(longest, len(page)) })
+		equal(s, "letters", refs(have), want)
+		if (longest < len(want)) != bodies {
+			s.Errorf("bodies asked for: %v; the longest page has %d letters", bodies, longest)
+		}
+	}
+}
+
+func groups[Tx any](s *suite[Tx]) {
+	of := func(ref, cause string, st store.State) store.Parking {
+		p := parking(ref, st)
+		p.Cause, p.Class, p.Reason = store.Cause{ID: cause, Text: "text of " + cause}, store.System, "reason of "+cause
+		return p
+	}
+	held := parking("h", store.StateHeld)
+	s.park(of("a", "c1", store.StateDead), of("b", "c1", store.StateDead), of("c", "c1", store.StateApplied), of("d", "c2", store.StateRetry), held)
+	stray := of("a", "c1", store.StateDead)
+	stray.Consumer = stranger
+	s.park(stray)
+	group := func(cause string, st store.State, n int64) store.Group {
+		return store.Group{Cause: store.Cause{ID: cause, Text: "text of " + cause}, Class: store.System, Reason: "reason of " + cause, State: st, N: n}
+	}
+	dead, applied, retry := group("c1", store.StateDead, 2), group("c1", store.StateApplied, 1), group("c2", store.StateRetry, 1)
+	for _, c := range []struct {
+		q    store.Query
+		want []store.Group
+	}{
+		{store.Query{Consumer: consumer}, []store.Group{{State: store.StateHeld, N: 1}, applied, dead, retry}},
+		{store.Query{Consumer: "nobody"}, nil},
+		{store.Query{Consumer: consumer, Cause: "c1", Limit: 1}, []store.Group{applied, dead}},
+		{store.Query{Consumer: consumer, States: []store.State{store.StateDead, store.StateRetry}}, []store.Group{dead, retry}},
+		{store.Query{Consumer: consumer, Reason: "reason of c2"}, []store.Group{retry}},
+		{store.Query{Consumer: consumer, ID: "id of c"}, []store.Group{applied}},
+		{store.Query{Consumer: consumer, Ref: "c"}, []store.Group{applied}},
+	} {
+		gs, err := s.b.Groups(s.ctx, c.q)
+		must(s, err)
+		slices.SortFunc(gs, func(a, b store.Group) int {
+			return cmp.Or(cmp.Compare(a.Cause.ID, b.Cause.ID), cmp.Compare(a.State, b.State))
+		})
+		for i := range gs {
+			if failed := gs[i].Cause.ID != ""; !near(gs[i].First) || failed && !near(gs[i].Last) || !failed && !gs[i].Last.IsZero() {
+				s.Errorf("group %+v", gs[i])
+			}
+			gs[i].First, gs[i].Last = time.Time{}, time.Time{}
+		}
+		equal(s, fmt.Sprintf("groups by %+v", c.q), gs, c.want)
+	}
+}
+
+// causes: the cause of a letter is that of its last failure; a move without
+// one leaves it.
+func causes[Tx any](s *suite[Tx]) {
+	p := parking("a", store.StateRetry)
+	p.Cause = store.Cause{ID: "c1", Text: "first"}
+	s.park(p, parking("b", store.StateHeld))
+	l := s.letters()["a"]
+	equal(s, "the cause, without its text", l.Cause, store.Cause{ID: "c1"})
+	if b := s.letters()["b"]; !near(l.Failed) || !b.Failed.IsZero() {
+		s.Errorf("failed %v; what never failed: %v", l.Failed, b.Failed)
+	}
+	step := func(m store.Move, want string) {
+		s.Helper()
+		m.Ref, m.Version, m.To = "a", l.Version, store.StateDead
+		s.move(m)
+		l = s.letters()["a"]
+		equal(s, "cause", l.Cause.ID, want)
+	}
+	step(store.Move{Attempt: store.Attempt{N: 2}, Cause: store.Cause{ID: "c2", Text: "second"}, Reason: "r"}, "c2")
+	failed := l.Failed
+	step(store.Move{By: "ann"}, "c2")
+	step(store.Move{Attempt: store.Attempt{N: 3}}, "c2")
+	step(store.Move{Cause: store.Cause{ID: "c3"}}, "c2")
+	if !l.Failed.Equal(failed) {
+		s.Errorf("failed at %v, and at %v after moves that are no failures", failed, l.Failed)
+	}
+	gs, err := s.b.Groups(s.ctx, store.Query{Consumer: consumer, Cause: "c"})
+	must(s, err)
+	if len(gs) != 1 || gs[0].Cause != (store.Cause{ID: "c2", Text: "second"}) || gs[0].Reason != "r" {
+		s.Errorf("groups %+v", gs)
+	}
 }
 
 func listBodies[Tx any](s *suite[Tx]) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,86 @@ func (b overwriting) Move(ctx context.Context, t tx, c string, ms []store.Move, 
 	return missed, nil
 }
 
+// forgetting loses what the producer sent when it is revised.
+type forgetting struct{ *memstore.Store }
+
+func (b forgetting) Revisions(ctx context.Context, c, ref string) ([]store.Revision, error) {
+	rs, err := b.Store.Revisions(ctx, c, ref)
+	if len(rs) > 0 && rs[0].N == 0 {
+		rs = rs[1:]
+	}
+	return rs, err
+}
+
+// stubborn keeps the order in which content was proposed first.
+type stubborn struct{ *memstore.Store }
+
+func (b stubborn) Note(ctx context.Context, t tx, c string, seen []string, rs []store.Revision) error {
+	var fresh []store.Revision
+	for _, r := range rs {
+		known, err := b.Store.Revisions(ctx, c, r.Ref)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(known, func(k store.Revision) bool { return k.Fingerprint == r.Fingerprint }) {
+			fresh = append(fresh, r)
+		}
+	}
+	return b.Store.Note(ctx, t, c, seen, fresh)
+}
+
+// careless keeps the cause of the first failure.
+type careless struct{ *memstore.Store }
+
+func (b careless) Move(ctx context.Context, t tx, c string, ms []store.Move, missed []int) ([]int, error) {
+	for i := range ms {
+		ms[i].Cause = store.Cause{}
+	}
+	return b.Store.Move(ctx, t, c, ms, missed)
+}
+
+// stateless counts closed letters as well.
+type stateless struct{ *memstore.Store }
+
+func (b stateless) Groups(ctx context.Context, q store.Query) ([]store.Group, error) {
+	q.States = nil
+	return b.Store.Groups(ctx, q)
+}
+
+// jumbled lists the letters of each page by state.
+type jumbled struct{ *memstore.Store }
+
+func (b jumbled) List(ctx context.Context, q store.Query) ([]store.Letter, error) {
+	ls, err := b.Store.List(ctx, q)
+	slices.SortStableFunc(ls, func(a, b store.Letter) int { return strings.Compare(string(a.State), string(b.State)) })
+	return ls, err
+}
+
+// offset takes the letter to continue behind for one of the page.
+type offset struct{ *memstore.Store }
+
+func (b offset) List(ctx context.Context, q store.Query) ([]store.Letter, error) {
+	if q.After.Ref != "" {
+		q.After.Ref = q.After.Ref[:len(q.After.Ref)-1]
+	}
+	return b.Store.List(ctx, q)
+}
+
+// unbounded has pages of any size.
+type unbounded struct{ *memstore.Store }
+
+func (b unbounded) List(ctx context.Context, q store.Query) (all []store.Letter, err error) {
+	for limit := q.Limit; ; {
+		page, err := b.Store.List(ctx, q)
+		all = append(all, page...)
+		if err != nil || len(page) == 0 || len(all) >= limit || limit == 0 {
+			return all, err
+		}
+		last := page[len(page)-1]
+		q.After, q.Limit = store.Cursor{Created: last.Created, Ref: last.Ref}, limit-len(all)
+	}
+}
+
 // flat keeps no difference between a tombstone and an empty body.
 type flat struct{ *memstore.Store }
 
@@ -203,6 +284,13 @@ func broken() map[string]struct {
 		"deaf":        {func(s *memstore.Store) backend { return deaf{s} }, "Transaction/ForeignCommit"},
 		"anyone":      {func(s *memstore.Store) backend { return anyone{s} }, "Workers/Identity"},
 		"overwriting": {func(s *memstore.Store) backend { return overwriting{s} }, "Moves/TwoMove"},
+		"forgetting":  {func(s *memstore.Store) backend { return forgetting{s} }, "Moves/Original"},
+		"stubborn":    {func(s *memstore.Store) backend { return stubborn{s} }, "Letters/Note"},
+		"careless":    {func(s *memstore.Store) backend { return careless{s} }, "List/Causes"},
+		"stateless":   {func(s *memstore.Store) backend { return stateless{s} }, "List/Groups"},
+		"jumbled":     {func(s *memstore.Store) backend { return jumbled{s} }, "List/Order"},
+		"offset":      {func(s *memstore.Store) backend { return offset{s} }, "List/Pages"},
+		"unbounded":   {func(s *memstore.Store) backend { return unbounded{s} }, "List/Large"},
 		"flat":        {func(s *memstore.Store) backend { return flat{s} }, "Letters/Bodies"},
 		"headless":    {func(s *memstore.Store) backend { return headless{s} }, "Due/Heads"},
 		"uncounted":   {func(s *memstore.Store) backend { return uncounted{s} }, "Records/Ledger"},

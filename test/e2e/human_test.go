@@ -136,7 +136,7 @@ func TestReplayByARunningWorker(t *testing.T) {
 	p := q.Start("run")
 	rig.Until(t, "the worker runs", func() bool { return workers(q) == 1 })
 	q.Exec("INSERT INTO countries (code) VALUES ('NL')")
-	if e := q.Run("letters replay --all --yes"); e.Code != 0 {
+	if e := q.Run("letters replay state=dead --yes"); e.Code != 0 {
 		t.Errorf("%v", e)
 	}
 	rig.Until(t, "the letter is applied", func() bool { return q.Int("SELECT COUNT(*) FROM effects") == 1 })
@@ -297,7 +297,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	before := everything(t, q)
 	for words, code := range map[string]int{
 		"run --check": 0, "run --dry-run": 0, "run --dry-run --json": 0, "status --rows": 3, "letters list": 0, "explain a": 0,
-		"letters replay --all --dry-run": 0, "letters discard --all --reason x --dry-run": 0, "schema check": 0,
+		"letters replay state=dead --dry-run": 0, "letters discard state=dead --reason x --dry-run": 0, "schema check": 0,
 	} {
 		if e := q.Run(words); e.Code != code {
 			t.Errorf("%s: want exit code %d: %v", words, code, e)

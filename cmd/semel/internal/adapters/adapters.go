@@ -118,9 +118,10 @@ type Store struct {
 
 // Desk is letter.Desk without its type parameter.
 type Desk interface {
-	Replay(ctx context.Context, consumer string, refs []string, by, note string) ([]letter.Done, error)
-	ReplayProposed(ctx context.Context, consumer string, refs []string, by, note string) ([]letter.Done, error)
-	Discard(ctx context.Context, consumer string, refs []string, by, reason string) ([]letter.Done, error)
+	Replay(ctx context.Context, consumer string, targets []letter.Target, by, note string) ([]letter.Done, error)
+	ReplayProposed(ctx context.Context, consumer string, targets []letter.Target, by, note string) ([]letter.Done, error)
+	Discard(ctx context.Context, consumer string, targets []letter.Target, by, reason string) ([]letter.Done, error)
+	Propose(ctx context.Context, consumer string, edits []letter.Proposal, by, note string) ([]letter.Done, error)
 }
 
 // Pipeline is what needs the store's transactions.

@@ -244,11 +244,11 @@ func TestLetters(t *testing.T) {
 		t.Fatalf("%d letters", len(letters))
 	}
 	b.want(exitDone, "letters list FILE", "REF", `a\x1b[31m`, "CHECK constraint failed", "at c.json@")
-	b.want(exitDone, "letters list FILE --class format --limit 1", "c.json")
+	b.want(exitDone, "letters list FILE class=format --limit 1", "c.json")
 	b.want(exitDone, "letters list FILE --limit 1", "more than 1; --limit 0 shows all")
-	b.want(exitDone, "letters list FILE --state applied", "no letters")
-	b.want(exitUsage, "letters list FILE --state gone", "--state gone: one of dead, edited")
-	b.want(exitUsage, "letters list FILE --class bad", "--class bad: one of format")
+	b.want(exitDone, "letters list FILE state=applied", "no letters")
+	b.want(exitUsage, "letters list FILE state=gone", `"gone" does not go with state`, "one of open, closed, dead")
+	b.want(exitUsage, "letters list FILE class=bad", "a class is one of format")
 	ref := map[string]string{}
 	for _, l := range letters {
 		ref[first(l.ID, "c")] = l.Ref
@@ -263,15 +263,15 @@ func TestLetters(t *testing.T) {
 	}
 	b.want(exitUsage, "letters show FILE zzzz", `no letter has a reference that begins with "zzzz"`)
 	b.want(exitUsage, "letters replay FILE", "say which letters")
-	b.want(exitUsage, "letters replay FILE x --all", "exclude each other")
-	b.want(exitUsage, "letters replay FILE --all", "replay 3 letters (1 format, invalid; 2 business, permanent): add --yes")
-	b.want(exitDone, "letters replay FILE --class business --dry-run", "2 letters would be replayed (2 business, permanent)")
-	b.want(exitDone, "letters replay FILE --class business --yes --as eve", "2 letters replayed", "semel run DIR/p.yaml --once")
+	b.want(exitUsage, "letters replay FILE x state=dead", "exclude each other")
+	b.want(exitUsage, "letters replay FILE state=dead", "replay 3 letters (1 format, invalid; 2 business, permanent): add --yes")
+	b.want(exitDone, "letters replay FILE class=business --dry-run", "2 letters would be replayed (2 business, permanent)")
+	b.want(exitDone, "letters replay FILE class=business --yes --as eve", "2 letters replayed", "semel run DIR/p.yaml --once")
 	b.want(exitDead, "letters replay FILE "+ref["b"], "cannot be replayed", "0 letters replayed")
 	b.want(exitDead, "run FILE --once", "taken up               2", "dead                   2")
 	b.want(exitUsage, "letters discard FILE "+ref["c"], "--reason is missing")
 	b.want(exitDone, "letters discard FILE "+ref["c"]+" --reason nonsense --as eve", "1 letter discarded")
-	b.want(exitDone, "letters discard FILE --id b --yes --reason nonsense --json", `"result":"discarded"`)
+	b.want(exitDone, "letters discard FILE id=b --yes --reason nonsense --json", `"result":"discarded"`)
 	b.want(exitDone, "letters show FILE "+ref["c"], "discarded", "eve: nonsense")
 	b.want(exitDone, "explain FILE b", "b: A person discarded it.", "discarded (business, permanent)")
 	b.want(exitDead, "status FILE --rows", "dead       1", "discarded  2", "The account balances.")
@@ -412,7 +412,7 @@ func TestSchema(t *testing.T) {
 // tells the exit codes.
 func TestHelps(t *testing.T) {
 	b := newBench(t, pipeline)
-	for _, verb := range []string{"", "init", "run", "demo", "status", "letters", "letters list", "letters show", "letters replay", "letters discard", "explain", "schema", "schema print", "schema apply", "schema check"} {
+	for _, verb := range []string{"", "init", "run", "demo", "status", "letters", "letters list", "letters show", "letters groups", "letters count", "letters replay", "letters discard", "letters export", "letters import", "explain", "schema", "schema print", "schema apply", "schema check"} {
 		out := b.want(exitDone, verb+" --help", "semel", ".yaml")
 		lines := strings.Split(out, "\n")
 		if len(lines) > 35 {

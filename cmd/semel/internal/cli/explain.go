@@ -85,6 +85,13 @@ func (a *app) explain(path, id string, o explainOptions) error {
 			return exit(exitFault, err)
 		}
 		x.fill(t)
+		for i := range x.Letters {
+			rs, err := st.Reader.Revisions(ctx, f.Name, x.Letters[i].Ref)
+			if err != nil {
+				return exit(exitFault, err)
+			}
+			x.Letters[i].Revised = revised(rs)
+		}
 		if a.json {
 			err = writeJSON(a.out, x)
 		} else {
@@ -187,7 +194,11 @@ func (a *app) printExplanation(f *config.File, x *explanation) {
 		fmt.Fprintf(t, "record\tnone (inbox: %s, kept %s)\n", f.Inbox, span(f.KeepOrDefault()))
 	}
 	for i, l := range x.Letters {
-		fmt.Fprintf(t, "%s\t%s %s (%s, %s), %s: %s\n", once(i, "letters"), l.Ref, l.State, l.Class, l.Reason, counted(int64(l.Attempts), "attempt"), line(firstLine(l.Error), 120))
+		changed := ""
+		if l.Revised {
+			changed = ", with other content than was sent: semel letters show " + f.Path + " " + l.Ref
+		}
+		fmt.Fprintf(t, "%s\t%s %s (%s, %s), %s: %s%s\n", once(i, "letters"), l.Ref, l.State, l.Class, l.Reason, counted(int64(l.Attempts), "attempt"), line(firstLine(l.Error), 120), changed)
 	}
 	if x.Key != "" {
 		fmt.Fprintf(t, "key\t%s\n", line(x.Key, 120))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/semel-dev/semel/broker/filebroker"
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/internal/trap"
+	"github.com/semel-dev/semel/letter"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
@@ -72,7 +74,7 @@ func Main(args []string) int {
 }
 
 func (a *app) main(args []string) int {
-	restore, err := trap.Arm(a.getenv, append(fault.All(), filebroker.Points()...))
+	restore, err := trap.Arm(a.getenv, slices.Concat(fault.All(), filebroker.Points(), letter.Points()))
 	if err != nil {
 		fmt.Fprintln(a.err, "semel:", err)
 		return exitUsage
