@@ -192,8 +192,9 @@ func TestInitAndTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.orders("plain")
+	b.write("plain/README.md", "other things lie about")
 	b.want(exitDone, "init "+b.dir+"/3.yaml --id .event_id --source "+b.dir+"/plain --store "+b.dir+"/b.db",
-		"30 applied", "the files lie in DIR/plain itself, and only those in inbox/ are taken", "mkdir -p DIR/plain/inbox\n  mv DIR/plain/*.* DIR/plain/inbox/\n")
+		"30 applied", "the files lie in DIR/plain itself, and only those in inbox/ are taken", "mkdir -p DIR/plain/inbox\n  mv DIR/plain/*.json DIR/plain/inbox/\n")
 }
 
 // TestInitSaysWhatWouldFail and ends with 3: somebody has to look.

@@ -357,12 +357,30 @@ func (w *wizard) advise() {
 		}
 		if s := w.result.Sample; s != nil && w.sampleIsRoot() {
 			w.note("the files lie in %s itself, and only those in inbox/ are taken: move them there; to keep them where they are, copy them (not with ln: a file with a second hard link is left alone)", w.root)
-			w.result.Next = append(w.result.Next, "mv "+shell(w.root)+"/*.* "+shell(inbox)+"/")
+			if from := w.patterns(); from != "" {
+				w.result.Next = append(w.result.Next, "mv "+from+shell(inbox)+"/")
+			}
 		}
 	}
 	for _, flag := range []string{"--check", "--once"} {
 		w.result.Next = append(w.result.Next, "semel run "+shell(w.file)+" "+flag)
 	}
+}
+
+// patterns are what a shell takes for the files that were looked at; "" if it
+// would take more.
+func (w *wizard) patterns() string {
+	var all []string
+	for _, d := range w.study.Sample.Documents {
+		ext := filepath.Ext(d.File)
+		if !shellSafe.MatchString(ext) {
+			return ""
+		}
+		if p := shell(w.root) + "/*" + ext + " "; !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return strings.Join(all, "")
 }
 
 // sampleIsRoot: the messages that were looked at lie in the source's directory

@@ -167,6 +167,9 @@ func TestProposals(t *testing.T) {
 		"only numbers of a log": {lines(40, func(i int) string {
 			return fmt.Sprintf(`{"offset":%d,"at":"2024-01-01T00:%02d:00Z"}`, i, i)
 		}), `$meta.file + "/" + ($meta.position | tostring)`},
+		"versions of something else": {lines(40, func(i int) string {
+			return fmt.Sprintf(`{"id":"x%d","schema_version":%d,"apiVersion":2}`, i*3, 1+i%2)
+		}), ".id"},
 		"CloudEvents": {lines(40, func(i int) string {
 			return fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"/shop/%d","type":"paid","data":{"n":%d}}`, i/4, i%4, i)
 		}), `.source + "|" + .id`},

@@ -153,6 +153,9 @@ func (s *Sample) directory(ctx context.Context, root string) error {
 		if err != nil {
 			return fmt.Errorf("the directory cannot be read: %w", bare(err))
 		}
+		if dir == root {
+			paths = likely(paths)
+		}
 		for _, path := range pick(paths, MaxMessages) {
 			if s.full() || s.late {
 				s.More = true
@@ -165,6 +168,23 @@ func (s *Sample) directory(ctx context.Context, root string) error {
 		s.More = s.More || len(paths) > MaxMessages
 	}
 	return nil
+}
+
+// likely keeps the files that are named like messages, if there are any: in a
+// directory that is no queue other things lie about.
+func likely(paths []string) []string {
+	var named []string
+	for _, path := range paths {
+		name := strings.TrimSuffix(strings.ToLower(path), ".gz")
+		switch filepath.Ext(name) {
+		case ".json", ".ndjson", ".jsonl", ".csv", ".tsv":
+			named = append(named, path)
+		}
+	}
+	if len(named) == 0 {
+		return paths
+	}
+	return named
 }
 
 // pick takes the first half of n as they come, where repeats are close to each

@@ -129,6 +129,8 @@ func (f *field) versionName() int {
 	words := wordsOf(f.name())
 	joined, end := strings.Join(words, ""), last(words)
 	switch {
+	case len(words) > 1 && oneOf(first(words), "schema api spec protocol format app client software"):
+		return 0 // of how it is written, not of what it says
 	case oneOf(end, versions) || oneOf(joined, "sequencenumber sequenceid seqnum seqid versionid versionnumber revisionnumber revisionid"):
 		return 40
 	case slices.ContainsFunc(words, func(w string) bool { return oneOf(w, births) }):
