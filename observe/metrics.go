@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/semel-dev/semel"
-	"github.com/semel-dev/semel/store"
 )
 
 // mostReasons bounds the values of the label reason; they are words of the
@@ -132,7 +131,7 @@ func (m *Monitor) writeSight(p *page) {
 	s := &m.sight
 	p.family("semel_letters", "gauge", "Open letters of the pipeline, all processes together, by state.")
 	p.ifRead(s, func() {
-		for _, state := range []store.State{store.StateRetry, store.StateHeld, store.StateDead, store.StateEdited, store.StateApproved} {
+		for _, state := range openStates() {
 			p.sample(float64(s.status.Letters[state]), "state", string(state))
 		}
 	})

@@ -52,6 +52,7 @@ var table = []layer{
 	{path: "reconcile", may: []string{".", "broker", "store"}},
 	{path: "semantics", may: []string{".", "broker", "store", "inbox"}},
 	{path: "observe", may: []string{".", "broker", "store", "internal/..."}},
+	{path: "telemetry", may: []string{".", "observe"}, libraries: true},
 	{path: "console", may: []string{".", "broker", "store", "letter", "lag", "reconcile", "semantics"}},
 	{path: "verify", may: []string{".", "broker", "store", "consumer", "relay", "reconcile"}},
 
