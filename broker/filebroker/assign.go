@@ -21,7 +21,7 @@ func (l *lines) acquire(ctx context.Context, want int) (int, error) {
 	want = min(want, l.cfg.MaxScopes-len(l.files))
 	var files []*file
 	for len(files) < want {
-		f, err := l.next()
+		f, err := l.next(ctx)
 		if err != nil {
 			l.todo = append(files, l.todo...)
 			return 0, err
@@ -45,7 +45,7 @@ func (l *lines) acquire(ctx context.Context, want int) (int, error) {
 }
 
 // next returns a claimed file without an owner: first those of dead workers.
-func (l *lines) next() (*file, error) {
+func (l *lines) next(ctx context.Context) (*file, error) {
 	for len(l.todo) == 0 {
 		more, err := l.unpack()
 		if err != nil {
@@ -53,10 +53,13 @@ func (l *lines) next() (*file, error) {
 		}
 		if !more {
 			defer l.retire()
-			return l.claimNew(func(int64) bool { return true })
+			return l.claimNew(ctx, func(int64) bool { return true })
 		}
 	}
 	f := l.todo[0]
+	if err := l.proveSum(ctx, f); err != nil {
+		return nil, err
+	}
 	l.todo = l.todo[1:]
 	return f, nil
 }
@@ -223,5 +226,5 @@ func (l *lines) disown(f *file) {
 		l.ledger.close(b, it)
 	})
 	l.released = slices.DeleteFunc(l.released, func(it item) bool { return it.file == f })
-	l.todo = append(l.todo, &file{claim: f.claim, name: f.name, back: f.back, letter: f.letter})
+	l.todo = append(l.todo, &file{claim: f.claim, name: f.name, back: f.back, letter: f.letter, wrong: f.wrong, proved: f.proved})
 }

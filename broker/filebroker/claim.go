@@ -125,6 +125,10 @@ type file struct {
 	fate       error
 	deadLetter string
 
+	// wrong: its checksum does not fit. proved: that was looked at.
+	wrong  error
+	proved bool
+
 	reported string // the last error that was reported; guarded by core.mu
 
 	lines *lineFile // Lines only
@@ -147,26 +151,36 @@ func (f *file) examine(head []byte) error {
 	return err
 }
 
-// take claims name from inbox/ into cl. It returns fs.ErrNotExist if someone
+// take claims a file from inbox/ into cl. It returns fs.ErrNotExist if someone
 // else was faster and fs.ErrExist if cl holds a file of that name.
-func (c *core) take(cl *claim, name string) (*file, error) {
-	marker := ""
-	if c.cfg.Complete == Marked {
-		marker = filepath.Join(cl.dir, markerPrefix+name)
-		if err := c.takeMarker(marker, name); err != nil {
-			return nil, c.orLost(err, cl.dir)
-		}
+func (c *core) take(cl *claim, cand candidate) (*file, error) {
+	f := &file{claim: cl, name: cand.name}
+	marker := filepath.Join(cl.dir, markerPrefix+f.name)
+	var err error
+	switch {
+	case c.cfg.Complete == Marked:
+		err = c.takeMarker(marker, f.name)
+	case cand.sum != nil:
+		err = c.takeSum(cl, f.name, cand.sum.kind)
 	}
-	f := &file{claim: cl, name: name}
-	if err := c.claimRename(filepath.Join(c.dirs.inbox, name), f.path()); err != nil {
-		if marker != "" {
-			err = errors.Join(err, c.moveNew(marker, c.markerOf(name)))
+	if err != nil {
+		return nil, c.orLost(err, cl.dir)
+	}
+	if err := c.claimRename(filepath.Join(c.dirs.inbox, f.name), f.path()); err != nil {
+		switch {
+		case c.cfg.Complete == Marked:
+			err = errors.Join(err, c.moveNew(marker, c.markerOf(f.name)))
+		case cand.sum != nil:
+			err = errors.Join(err, c.returnSums(cl.dir, f.name))
 		}
 		return nil, c.orLost(err, cl.dir)
 	}
 	fault.Hit(Claimed)
-	if marker != "" {
+	switch {
+	case c.cfg.Complete == Marked:
 		os.Remove(marker)
+	case cand.sum != nil:
+		c.keepSums(cl.dir, f.name)
 	}
 	c.mu.Lock()
 	cl.files++

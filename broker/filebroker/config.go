@@ -52,6 +52,12 @@ const (
 	// Settled: the file did not change (size, modification time, inode) over
 	// Scans looks and MinAge, both counted from when we first saw it so.
 	Settled
+	// Summed: beside name there is name.sha256, name.sha512 or name.md5 with
+	// the digest of its content, alone or as sha256sum prints it. The strongest
+	// one counts. A file that does not fit, and has not changed over Scans looks
+	// and MinAge either, is handed over as malformed. The sidecars go where
+	// the file goes.
+	Summed
 )
 
 // Done says what becomes of a file when everything of it is decided.
@@ -140,7 +146,7 @@ func (c Config) Validate() error {
 	if d := c.Delimiter; d != 0 && !IsDelimiter(d) {
 		bad("delimiter %q: a printable ASCII character that is no letter, digit or quote, or a tab", d)
 	}
-	if c.Files > CSV || c.Complete > Settled || c.Done > Delete {
+	if c.Files > CSV || c.Complete > Summed || c.Done > Delete {
 		bad("unknown value of Files, Complete or Done")
 	}
 	if s := c.MarkerSuffix; s != "" && (len(s) < 3 || s[0] != '.' || strings.ContainsRune(s, filepath.Separator)) {

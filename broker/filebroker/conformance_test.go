@@ -2,6 +2,7 @@ package filebroker
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ func TestConformance(t *testing.T) {
 	t.Run("settled", func(t *testing.T) {
 		brokertest.Run(t, harness(Config{Complete: Settled, MinAge: time.Millisecond, Scans: 2}, publishWhole))
 	})
+	t.Run("summed", func(t *testing.T) { brokertest.Run(t, harness(Config{Complete: Summed}, publishSummed)) })
 	for _, f := range formats {
 		t.Run(f.name, func(t *testing.T) { brokertest.Run(t, harness(Config{Files: f.files}, publishParts(f.files, false))) })
 		t.Run(f.name+" gzip", func(t *testing.T) { brokertest.Run(t, harness(Config{Files: f.files}, publishParts(f.files, true))) })
@@ -79,6 +81,21 @@ func publishMarked(tb testing.TB, inbox string, n int, ms []semel.Message) {
 		path := filepath.Join(inbox, fmt.Sprintf("%d-%d.json", n, i))
 		publish(tb, path, m.Body)
 		publish(tb, path+".ok", nil)
+	}
+}
+
+// publishSummed writes checksums before some of the files and after others.
+func publishSummed(tb testing.TB, inbox string, n int, ms []semel.Message) {
+	for i, m := range ms {
+		path := filepath.Join(inbox, fmt.Sprintf("%d-%d.json", n, i))
+		sum := fmt.Appendf(nil, "%x", sha256.Sum256(m.Body))
+		if i%2 == 0 {
+			publish(tb, path+".sha256", sum)
+		}
+		publish(tb, path, m.Body)
+		if i%2 == 1 {
+			publish(tb, path+".sha256", sum)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package filebroker
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -50,6 +51,20 @@ func crashes() []crashCase {
 		add(fmt.Sprint(kind, " three in a row"), plan{Files: files, DieAt: Noted}, plan{Files: files, DieAt: Arrived}, plan{Files: files, DieAt: Moved})
 		add(fmt.Sprint(kind, " ", Taken, " after ", Arrived), plan{Files: files, DieAt: Arrived}, plan{Files: files, DieAt: Taken})
 	}
+	for _, files := range []Files{Whole, CSV} {
+		kind := kindName(files) + " summed "
+		for _, at := range []fault.Point{Marker, Claimed, Moved, Noted, Arrived, Parted} {
+			for nth := range 2 {
+				add(fmt.Sprint(kind, at, " ", nth+1), plan{Files: files, Complete: Summed, DieAt: at, Nth: nth + 1})
+			}
+		}
+		for nth := range 2 {
+			add(fmt.Sprint(kind, Returned, " ", nth+1), plan{Files: files, Complete: Summed, GiveBack: true, DieAt: Returned, Nth: nth + 1})
+			add(fmt.Sprint(kind, "given back by link ", nth+1), plan{Files: files, Complete: Summed, LinkOnly: true, GiveBack: true, DieAt: Linked, Nth: nth + 1})
+			add(fmt.Sprint(kind, "link ", nth+1), plan{Files: files, Complete: Summed, LinkOnly: true, DieAt: Linked, Nth: nth + 1})
+		}
+		add(kind+"three in a row", plan{Files: files, Complete: Summed, DieAt: Claimed}, plan{Files: files, Complete: Summed, DieAt: Parted}, plan{Files: files, Complete: Summed, DieAt: Taken})
+	}
 	for _, f := range formats {
 		add(fmt.Sprint(f.name, " ", Split), plan{Files: f.files, DieAt: Split})
 		add(fmt.Sprint(f.name, " ", Split, " 2"), plan{Files: f.files, DieAt: Split, Nth: 2})
@@ -89,6 +104,7 @@ func TestCrashPoints(t *testing.T) {
 			if err := ch.wait(); err != nil {
 				t.Fatalf("the worker after the crash: %v; it said %q", err, ch.seen)
 			}
+			d.checkSums(&want)
 			d.check(want, ch)
 		})
 	}
@@ -107,6 +123,7 @@ type expected struct {
 	// missing is how many dead lines may have no copy in error/: the letter
 	// is in the database, and a line that is decided does not come again.
 	missing int
+	sums    int // checksum sidecars
 }
 
 // fill writes a queue whose done/ and error/ hold files of the same names
@@ -138,6 +155,7 @@ func (d *dir) fillWhole(p plan, w *expected) {
 	w.letters = map[string]string{"bad b": "letter of b.json", "bad d": "letter of d.json"}
 	for name, body := range map[string]string{"a.json": "good a", "b.json": "bad b", "c.json": "good c", "d.json": "bad d", "back.json": "good again"} {
 		d.arrive(p, name, body)
+		w.sums += oneIf(p.Complete == Summed)
 		w.decided = append(w.decided, body)
 		if strings.HasPrefix(body, "bad") {
 			w.error = append(w.error, body)
@@ -155,6 +173,7 @@ func (d *dir) fillParts(p plan, ext string, w *expected) {
 	for name, words := range map[string][]string{"a": {"good 1", "bad 2", "", "good 3"}, "back": {"good 4", "bad 5", "good 6"}} {
 		body := fileOfWords(p.Files, words, name == "a")
 		d.arrive(p, name+ext, body)
+		w.sums += oneIf(p.Complete == Summed)
 		w.done = append(w.done, body)
 		for _, word := range words {
 			if word == "" {
@@ -168,6 +187,13 @@ func (d *dir) fillParts(p plan, ext string, w *expected) {
 			}
 		}
 	}
+}
+
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // fileOfWords makes a file with a message for every word but the empty ones.
@@ -199,8 +225,38 @@ func wordBody(files Files, word string) string {
 
 func (d *dir) arrive(p plan, name, body string) {
 	d.put(name, body)
-	if p.Complete == Marked {
+	switch p.Complete {
+	case Marked:
 		d.put(name+".ok", "")
+	case Summed:
+		d.put(name+".sha256", sha256Of(body)+"  "+name+"\n")
+	}
+}
+
+func sha256Of(body string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(body))) }
+
+// checkSums: every checksum lies beside the file that it is of, under the name
+// that the file has there; then they are forgotten.
+func (d *dir) checkSums(w *expected) {
+	d.Helper()
+	n := 0
+	for _, stage := range []string{"done", "error"} {
+		for _, name := range d.tree(stage) {
+			of, ok := strings.CutSuffix(name, ".sha256")
+			if !ok {
+				continue
+			}
+			n++
+			sum, _ := os.ReadFile(d.at(stage, name))
+			body, _ := os.ReadFile(d.at(stage, of))
+			if !strings.HasPrefix(string(sum), sha256Of(string(body))) {
+				d.Errorf("%s/%s is not of the file beside it", stage, name)
+			}
+			os.Remove(d.at(stage, name))
+		}
+	}
+	if n != w.sums {
+		d.Errorf("%d checksums arrived, want %d", n, w.sums)
 	}
 }
 

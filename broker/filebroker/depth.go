@@ -14,7 +14,7 @@ import (
 
 // Depth implements broker.Measurer. Waiting are the complete files of inbox/
 // without those that were reported and left; Claimed are the files of all
-// workers; Settling are those that the rule Settled still waits for. What a
+// workers; Settling are those that the rules Settled and Summed still wait for. What a
 // writer has not renamed or marked yet is not in the queue. It reads the
 // directories: about a microsecond per file.
 func (c *core) Depth(ctx context.Context) (broker.Depth, error) {
@@ -89,6 +89,15 @@ func (s *scanner) counts(e fs.DirEntry) (waiting, settling bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		ready := s.isSettled(s.seen[name], time.Now())
+		return ready, !ready
+	case Summed:
+		if _, _, ok := s.beside(name); !ok {
+			return false, false
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sum := s.sums[name]
+		ready := sum != nil && s.isComplete(sum, time.Now())
 		return ready, !ready
 	}
 	return true, false

@@ -202,7 +202,7 @@ func TestSwappedForALink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := c.take(cl, "a")
+	f, err := c.take(cl, candidate{name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestMarkerWithoutItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.take(cl, "a"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.take(cl, candidate{name: "a"}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("take: %v, want not found", err)
 	}
 	d.want("inbox", "a.ok")

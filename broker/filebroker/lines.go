@@ -201,6 +201,10 @@ func (l *lines) open(f *file) error {
 		return nil
 	}
 	lf.fh = fh
+	if f.wrong != nil {
+		lf.stopAt(lf.start, f.wrong)
+		return nil
+	}
 	src, chunk, err := l.plain.open(fh, f.id.size)
 	from := int64(0)
 	if err == nil && l.cfg.Files == Lines {

@@ -13,9 +13,10 @@ const (
 	Taken    fault.Point = "F6-taken"    // a dead worker's claim is ours, nothing handed over
 	Linked   fault.Point = "F7-linked"   // a file has its old name and its new one
 	Split    fault.Point = "F8-split"    // a dead line is copied, not in error/ yet
+	Parted   fault.Point = "F9-parted"   // a file is in done/ or error/, its checksum is not
 )
 
-var points = [...]fault.Point{Marker, Claimed, Moved, Noted, Arrived, Returned, Taken, Linked, Split}
+var points = [...]fault.Point{Marker, Claimed, Moved, Noted, Arrived, Returned, Taken, Linked, Split, Parted}
 
 // Points lists the fault points of this package in order.
 func Points() []fault.Point { return append([]fault.Point(nil), points[:]...) }

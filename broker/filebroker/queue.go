@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/semel-dev/semel"
@@ -50,6 +51,7 @@ type core struct {
 	dirs layout
 	mode mode
 	scan *scanner
+	sums atomic.Bool // there may be checksum sidecars in claims
 	wake chan struct{}
 	quit chan struct{}
 
@@ -96,6 +98,7 @@ func open(ctx context.Context, cfg Config) (*core, error) {
 	}
 	c := &core{mover: mover{cfg.linkOnly}, cfg: cfg, dirs: dirs, scan: newScanner(cfg, dirs.inbox), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	c.ledger.generation = 1
+	c.sums.Store(cfg.Complete == Summed)
 	if c.me, err = register(dirs, cfg, c.rouse); err != nil {
 		return nil, openError(dirs.processing, err, "the directory must be writable by this user, and its file system not mounted read-only")
 	}
@@ -245,9 +248,9 @@ func (c *core) redeliver(b *basket) {
 
 // claimNew claims the next complete file of inbox/. It returns nil at the end
 // of a pass over inbox/, and when the next file does not fit.
-func (c *core) claimNew(fits func(int64) bool) (*file, error) {
+func (c *core) claimNew(ctx context.Context, fits func(int64) bool) (*file, error) {
 	for {
-		cand, ok, err := c.scan.next()
+		cand, ok, err := c.scan.next(ctx)
 		if !ok || err != nil {
 			return nil, err
 		}
@@ -260,8 +263,10 @@ func (c *core) claimNew(fits func(int64) bool) (*file, error) {
 			c.scan.unread(cand)
 			return nil, err
 		}
-		f, err := c.take(cl, cand.name)
+		f, err := c.take(cl, cand)
 		switch {
+		case err == nil && cand.sum != nil && !f.proven(cand.sum):
+			c.giveBack(f) // it was replaced meanwhile
 		case err == nil:
 			c.cameBack(f)
 			return f, nil
@@ -382,6 +387,11 @@ func (c *core) restore(f *file) error {
 	if err := c.restoreSidecar(f); err != nil {
 		return err
 	}
+	if c.sums.Load() {
+		if err := c.parkSums(f.claim.dir, f.name); err != nil {
+			return err
+		}
+	}
 	marker := filepath.Join(f.claim.dir, markerPrefix+f.name)
 	if c.cfg.Complete == Marked {
 		if err := os.WriteFile(marker, nil, 0o666); err != nil {
@@ -392,6 +402,11 @@ func (c *core) restore(f *file) error {
 		return err
 	}
 	fault.Hit(Returned)
+	if c.sums.Load() {
+		if err := c.returnSums(f.claim.dir, f.name); err != nil {
+			return err
+		}
+	}
 	if c.cfg.Complete == Marked {
 		return c.moveNew(marker, filepath.Join(c.dirs.inbox, f.name+c.cfg.MarkerSuffix))
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,8 @@ type debris struct {
 	ours    map[string]bool   // intents, returned sidecars
 	lines   []string          // dead lines on their way
 	markers map[string]string // marker: its file
+	taking  []string          // files whose checksums have no file yet, or were parked
+	kept    []string          // files with checksums
 }
 
 func readDebris(dir string) (debris, error) {
@@ -25,6 +28,7 @@ func readDebris(dir string) (debris, error) {
 		switch {
 		case strings.HasPrefix(name, linePrefix):
 			d.lines = append(d.lines, name)
+		case d.isSum(name):
 		case strings.HasPrefix(name, markerPrefix):
 			d.markers[name] = strings.TrimPrefix(name, markerPrefix)
 		case name[0] == '.':
@@ -34,6 +38,20 @@ func readDebris(dir string) (debris, error) {
 		}
 	}
 	return d, err
+}
+
+func (d *debris) isSum(name string) bool {
+	for _, k := range sums {
+		if file, ok := strings.CutPrefix(name, k.taking); ok {
+			d.taking = append(d.taking, file)
+			return true
+		}
+		if file, ok := strings.CutPrefix(name, k.kept); ok {
+			d.kept = append(d.kept, file)
+			return true
+		}
+	}
+	return false
 }
 
 func (d *debris) path(name string) string { return filepath.Join(d.dir, name) }
@@ -53,6 +71,9 @@ func (c *core) recover(cl *claim) ([]string, error) {
 		return nil, err
 	}
 	if err := c.recoverMarkers(&d); err != nil {
+		return nil, err
+	}
+	if err := c.recoverTaking(&d); err != nil {
 		return nil, err
 	}
 	var files []string
@@ -75,7 +96,47 @@ func (c *core) recover(cl *claim) ([]string, error) {
 			d.discard(intentName(name))
 		}
 	}
-	return files, c.recoverSidecars(&d, files)
+	if err := c.recoverSidecars(&d, files); err != nil {
+		return nil, err
+	}
+	return files, c.recoverKept(&d, files)
+}
+
+// recoverTaking keeps checksums whose file is here, and gives back the others:
+// a file that is in inbox/ now may be another one.
+func (c *core) recoverTaking(d *debris) error {
+	if len(d.taking)+len(d.kept) > 0 {
+		c.sums.Store(true)
+	}
+	for _, name := range d.taking {
+		if exists(d.path(name)) {
+			for _, k := range sums {
+				os.Rename(d.path(k.taking+name), d.path(k.kept+name))
+			}
+			continue
+		}
+		if err := c.returnSums(d.dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recoverKept moves checksums after files that went to done/ without them.
+func (c *core) recoverKept(d *debris, files []string) error {
+	for _, name := range d.kept {
+		if slices.Contains(files, name) {
+			continue
+		}
+		dir, target := c.dirs.done, c.lastInDone(name)
+		if target == "" {
+			dir = ""
+		}
+		if err := c.followSums(d.dir, name, dir, target); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finishReject moves a file to error/ whose sidecar was prepared already: the
@@ -173,7 +234,7 @@ func (c *core) recoverSidecars(d *debris, files []string) error {
 			continue
 		}
 		if s, err := readSidecar(d.path(name)); err == nil && strings.HasPrefix(name, intentPrefix) && c.arrived(string(s.File)) {
-			if err := c.showSidecar(d.path(name), string(s.File)); err != nil {
+			if err := c.show(d.dir, strings.TrimPrefix(name, intentPrefix), string(s.File)); err != nil {
 				return err
 			}
 			continue

@@ -1,6 +1,7 @@
 package filebroker
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -22,6 +23,7 @@ const (
 type candidate struct {
 	name string
 	size int64
+	sum  *checked // Summed only
 }
 
 // scanner goes through inbox/ again and again, a chunk of names at a time, so
@@ -38,6 +40,7 @@ type scanner struct {
 	pass    uint64
 	skipped map[string]uint64    // reported and left; the pass that last saw it
 	seen    map[string]*sighting // Settled
+	sums    map[string]*checked  // Summed
 	stopped map[identity]bool    // refused by the pipeline
 }
 
@@ -50,11 +53,11 @@ type sighting struct {
 }
 
 func newScanner(cfg Config, inbox string) *scanner {
-	return &scanner{cfg: cfg, inbox: inbox, skipped: map[string]uint64{}, seen: map[string]*sighting{}, stopped: map[identity]bool{}}
+	return &scanner{cfg: cfg, inbox: inbox, skipped: map[string]uint64{}, seen: map[string]*sighting{}, sums: map[string]*checked{}, stopped: map[identity]bool{}}
 }
 
 // next returns a file that is complete; ok is false at the end of a pass.
-func (s *scanner) next() (c candidate, ok bool, err error) {
+func (s *scanner) next(ctx context.Context) (c candidate, ok bool, err error) {
 	if n := len(s.back); n > 0 {
 		c, s.back = s.back[n-1], s.back[:n-1]
 		return c, true, nil
@@ -67,7 +70,7 @@ func (s *scanner) next() (c candidate, ok bool, err error) {
 		}
 		e := s.names[0]
 		s.names = s.names[1:]
-		if c, ok := s.consider(e); ok {
+		if c, ok := s.consider(ctx, e); ok {
 			return c, true, nil
 		}
 	}
@@ -121,6 +124,11 @@ func (s *scanner) endPass() {
 			delete(s.seen, name)
 		}
 	}
+	for name, sum := range s.sums {
+		if sum.pass != s.pass {
+			delete(s.sums, name)
+		}
+	}
 }
 
 func (s *scanner) close() {
@@ -133,7 +141,7 @@ func (s *scanner) close() {
 
 // consider looks at one entry. Nothing is opened: that could wait for the
 // writer of a pipe.
-func (s *scanner) consider(e fs.DirEntry) (c candidate, ok bool) {
+func (s *scanner) consider(ctx context.Context, e fs.DirEntry) (c candidate, ok bool) {
 	name := e.Name()
 	if s.ignored(name) {
 		return c, false
@@ -146,7 +154,13 @@ func (s *scanner) consider(e fs.DirEntry) (c candidate, ok bool) {
 		s.skip(name, why)
 		return c, false
 	}
-	return candidate{name, fi.Size()}, s.complete(name, fi) && !s.isStopped(fi)
+	c = candidate{name: name, size: fi.Size()}
+	if s.cfg.Complete == Summed {
+		c.sum, ok = s.summed(ctx, name, fi)
+	} else {
+		ok = s.complete(name, fi)
+	}
+	return c, ok && !s.isStopped(fi)
 }
 
 func unfit(fi fs.FileInfo) error {
@@ -167,7 +181,7 @@ func (s *scanner) ignored(name string) bool {
 	if s.cfg.Complete == Marked {
 		return strings.HasSuffix(name, s.cfg.MarkerSuffix)
 	}
-	return isTemporary(name)
+	return isTemporary(name) || s.cfg.Complete == Summed && isSum(name)
 }
 
 func isTemporary(name string) bool {

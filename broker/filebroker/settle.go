@@ -129,6 +129,9 @@ func (c *core) gone(f *file) {
 		for _, ours := range []string{returnName(f.name), intentName(f.name)} {
 			os.Remove(filepath.Join(f.claim.dir, ours))
 		}
+		if c.sums.Load() {
+			_ = c.followSums(f.claim.dir, f.name, "", "")
+		}
 		c.dropClaim(f.claim)
 		return
 	}
@@ -166,8 +169,26 @@ func (c *core) moveOut(f *file) error {
 		return err
 	}
 	if c.cfg.Done == Delete {
-		return os.Remove(f.path())
+		if err = os.Remove(f.path()); err == nil {
+			c.followDone(f, "", "")
+		}
+		return err
 	}
-	_, err = c.moveFree(f.path(), c.dirs.done, f.name, func(name string) bool { return exists(filepath.Join(c.dirs.done, name)) }, nil)
+	target, err := c.moveFree(f.path(), c.dirs.done, f.name, func(name string) bool { return exists(filepath.Join(c.dirs.done, name)) }, nil)
+	if err == nil {
+		c.followDone(f, c.dirs.done, target)
+	}
 	return err
+}
+
+// followDone brings the checksums of a file after it. It is in its place
+// already, so they are not worth a settlement that fails; who takes the claim
+// over tries again.
+func (c *core) followDone(f *file, dir, target string) {
+	if !c.sums.Load() {
+		return
+	}
+	if err := c.followSums(f.claim.dir, f.name, dir, target); err != nil {
+		c.cfg.Report(f.name, err)
+	}
 }

@@ -81,7 +81,7 @@ func (c *core) toError(dir, from, as string, s Sidecar) error {
 	}
 	intent := filepath.Join(dir, intentName(from))
 	if target, arrived := c.hasArrived(dir, from); arrived {
-		return c.showSidecar(intent, target)
+		return c.show(dir, from, target)
 	}
 	target, err := c.moveFree(filepath.Join(dir, from), c.dirs.error, as, c.takenInError, func(name string) error {
 		s.File = Name(name)
@@ -92,7 +92,17 @@ func (c *core) toError(dir, from, as string, s Sidecar) error {
 		return err
 	}
 	fault.Hit(Arrived)
-	return c.showSidecar(intent, target)
+	return c.show(dir, from, target)
+}
+
+// show brings everything after a file that has arrived in error/.
+func (c *core) show(dir, from, target string) error {
+	if c.sums.Load() {
+		if err := c.followSums(dir, from, c.dirs.error, target); err != nil {
+			return err
+		}
+	}
+	return c.showSidecar(filepath.Join(dir, intentName(from)), target)
 }
 
 // hasArrived reports whether an earlier attempt moved the file and got no

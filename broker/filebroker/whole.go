@@ -17,7 +17,7 @@ type whole struct{ *core }
 func (w *whole) gather(ctx context.Context, b *basket) error {
 	defer w.retire()
 	for !b.full() && ctx.Err() == nil {
-		f, err := w.next(b)
+		f, err := w.next(ctx, b)
 		if f == nil || err != nil {
 			return err
 		}
@@ -37,17 +37,20 @@ func (w *whole) gather(ctx context.Context, b *basket) error {
 
 // next returns a claimed file that was not handed over: first those of dead
 // workers, then new ones.
-func (w *whole) next(b *basket) (*file, error) {
+func (w *whole) next(ctx context.Context, b *basket) (*file, error) {
 	for len(w.todo) == 0 {
 		more, err := w.unpack()
 		if err != nil {
 			return nil, err
 		}
 		if !more {
-			return w.claimNew(b.fits)
+			return w.claimNew(ctx, b.fits)
 		}
 	}
 	f := w.todo[0]
+	if err := w.proveSum(ctx, f); err != nil {
+		return nil, err
+	}
 	w.todo = w.todo[1:]
 	return f, nil
 }
@@ -73,6 +76,9 @@ func (w *whole) load(f *file, fits func(int64) bool) (it item, ok bool, err erro
 		return it, false, nil
 	}
 	head, body, bad := w.read(fh, fi)
+	if f.wrong != nil {
+		body, bad = nil, semel.Invalid(f.wrong)
+	}
 	it.body, it.bad = body, bad
 	f.identified(fi, head)
 	return it, true, nil

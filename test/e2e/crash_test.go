@@ -21,6 +21,7 @@ var kinds = []kind{
 	{name: "whole", inbox: "table"},
 	{name: "whole-versions", inbox: "table", versions: true},
 	{name: "whole-marker-norename", inbox: "table", marker: true, norename: true},
+	{name: "whole-checksum", inbox: "table", checksum: true},
 	{name: "lines", lines: true, inbox: "table"},
 	{name: "lines-versions", lines: true, inbox: "table", versions: true},
 	{name: "lines-position", lines: true, inbox: "position"},
@@ -36,7 +37,9 @@ func (k kind) points() []fault.Point {
 	return slices.DeleteFunc(all, func(p fault.Point) bool {
 		switch p {
 		case filebroker.Marker:
-			return !k.marker
+			return !k.marker && !k.checksum
+		case filebroker.Parted:
+			return !k.checksum
 		case filebroker.Linked:
 			return !k.norename
 		case filebroker.Split:

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -223,6 +225,93 @@ func TestLargeFilesAreStreamed(t *testing.T) {
 				t.Errorf("%d MB of memory", e.Memory>>20)
 			}
 		})
+	}
+}
+
+// sumOf is what sha256sum prints.
+func sumOf(body, name string) string {
+	return fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(body)), name)
+}
+
+// TestChecksums: a file counts when its checksum is there and fits, and takes
+// it along; what does not fit ends in error/ with both digests.
+func TestChecksums(t *testing.T) {
+	t.Parallel()
+	q := rig.NewQueue(t, plain+"complete: checksum\nerror_return: replay\n")
+	body := event("a")
+	q.Deliver("a.json.sha256", sumOf(body, "a.json"))
+	if s := q.Drain(0); s.Received != 0 {
+		t.Errorf("%+v: a checksum without a file", s)
+	}
+	q.Deliver("a.json", body)
+	q.Deliver("b.json", event("b"))
+	q.Deliver("c.json", event("c"))
+	q.Deliver("c.json.sha256", sumOf(event("x"), "c.json"))
+	e := q.Run("run --dry-run --json")
+	if e.Code != 0 || strings.Count(e.Stdout, `"verdict":"handle"`) != 2 {
+		t.Errorf("--dry-run: want those with a checksum: %v", e)
+	}
+	if s := q.Drain(3); s.Applied != 1 || s.Dead != 1 {
+		t.Errorf("%+v", s)
+	}
+	for path, want := range map[string]string{"done/a.json": body, "done/a.json.sha256": sumOf(body, "a.json"), "error/c.json": event("c"), "error/c.json.sha256": sumOf(event("x"), "c.json"), "inbox/b.json": event("b")} {
+		if got := q.Read(path); got != want {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	var side struct{ Why, Letter string }
+	if err := json.Unmarshal([]byte(q.Read("error", "c.json.semel.json")), &side); err != nil || side.Letter == "" ||
+		!strings.Contains(side.Why, sumOf(event("c"), "")[:64]) || !strings.Contains(side.Why, sumOf(event("x"), "")[:64]) {
+		t.Errorf("sidecar %+v, %v", side, err)
+	}
+	if e := q.Run("status --json"); e.Code != 3 || strings.Count(e.Stdout, `"files":1`) != 3 {
+		t.Errorf("status: %v", e)
+	}
+	// Corrected, it is an ordinary message.
+	q.Deliver("c.json.sha256", sumOf(event("c"), "c.json"))
+	if err := os.Rename(q.Path("error", "c.json"), q.Path("inbox", "c.json")); err != nil {
+		t.Fatal(err)
+	}
+	if s := q.Drain(0); s.Applied != 1 {
+		t.Errorf("corrected: %+v", s)
+	}
+}
+
+// TestChecksumBeforeTheFileIsWritten: the file is written where it lies, slowly,
+// by a process that said what it will be; it is taken when it is all there.
+func TestChecksumBeforeTheFileIsWritten(t *testing.T) {
+	t.Parallel()
+	q := rig.NewQueue(t, plain+"complete: checksum\nfiles: lines\n")
+	var body string
+	for i := range 20 {
+		body += event(fmt.Sprint(i)) + "\n"
+	}
+	q.Deliver("log.sha256", sumOf(body, "log"))
+	p := q.Start("run")
+	f, err := os.Create(q.Path("inbox", "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// The pipeline shows with other files that it looked meanwhile.
+	for i, line := range strings.SplitAfter(body, "\n") {
+		if _, err := f.WriteString(line); err != nil {
+			t.Fatal(err)
+		}
+		if i%5 == 0 && i < 20 {
+			other := event(fmt.Sprint("other ", i)) + "\n"
+			name := fmt.Sprint("other", i)
+			q.Deliver(name, other)
+			q.Deliver(name+".sha256", sumOf(other, name))
+			rig.Until(t, "the pipeline looks", func() bool { return slices.Contains(q.Files("done"), name) })
+			if slices.Contains(q.Files("done"), "log") {
+				t.Fatal("a part was taken")
+			}
+		}
+	}
+	rig.Until(t, "the file is taken", func() bool { return slices.Contains(q.Files("done"), "log") })
+	if e := p.Interrupt(); e.Code != 0 || q.Int("SELECT COUNT(*) FROM effects") != 24 {
+		t.Errorf("%d effects: %v", q.Int("SELECT COUNT(*) FROM effects"), e)
 	}
 }
 

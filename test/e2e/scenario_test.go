@@ -27,6 +27,8 @@ type kind struct {
 	order bool
 	// marker: files are complete when their .ok is there.
 	marker bool
+	// checksum: and when their .sha256 is there and fits.
+	checksum bool
 	// norename: as on a system without a rename that refuses to replace.
 	norename bool
 }
@@ -78,6 +80,9 @@ horizon: 7d
 	}
 	if k.marker {
 		b.WriteString("complete: marker\n")
+	}
+	if k.checksum {
+		b.WriteString("complete: checksum\n")
 	}
 	return b.String()
 }
@@ -197,6 +202,9 @@ func (w *wave) file(q *rig.Queue, k kind, name, body string) {
 	w.want.Files = append(w.want.Files, body)
 	if k.marker {
 		q.Deliver(name+".ok", "")
+	}
+	if k.checksum {
+		q.Deliver(name+".sha256", sumOf(body, name))
 	}
 }
 

@@ -124,7 +124,7 @@ func deliver(inbox, name, body string) error {
 }
 
 // Files returns the names in a stage, sorted, without those that begin with a
-// dot and without sidecars. In processing they are "worker/claim/name".
+// dot and without sidecars, be they letters or SHA-256 checksums. In processing they are "worker/claim/name".
 func (q *Queue) Files(stage string) []string {
 	q.t.Helper()
 	files, err := filesBelow(q.stage(stage))
@@ -142,7 +142,7 @@ func filesBelow(root string) ([]string, error) {
 			return nil
 		case err != nil:
 			return err
-		case e.IsDir() || e.Name()[0] == '.' || strings.HasSuffix(e.Name(), ".semel.json"):
+		case e.IsDir() || e.Name()[0] == '.' || strings.HasSuffix(e.Name(), ".semel.json") || strings.HasSuffix(e.Name(), ".sha256"):
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/semel-dev/semel"
@@ -32,6 +33,8 @@ func queueConfig(f *config.File) filebroker.Config {
 		c.Complete = filebroker.Marked
 	case "settled":
 		c.Complete = filebroker.Settled
+	case "checksum":
+		c.Complete = filebroker.Summed
 	}
 	if f.Done == "delete" {
 		c.Done = filebroker.Delete
@@ -170,8 +173,22 @@ func (d directory) waiting() (ready, settling int64, err error) {
 
 // isOurs tells files of the queue's own from those of writers.
 func (d directory) isOurs(name string) bool {
-	return strings.HasSuffix(name, sidecarSuffix) || strings.HasPrefix(name, ".semel-") ||
+	return strings.HasSuffix(name, sidecarSuffix) || strings.HasPrefix(name, ".semel-") || d.isSum(name) ||
 		d.cfg.Complete == filebroker.Marked && strings.HasSuffix(name, d.cfg.MarkerSuffix)
+}
+
+// isSum tells checksum sidecars, which go where their files go.
+func (d directory) isSum(name string) bool {
+	return d.cfg.Complete == filebroker.Summed &&
+		slices.ContainsFunc(filebroker.SumSuffixes(), func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
+// hasSum reports whether a file of inbox/ has one.
+func hasSum(path string) bool {
+	return slices.ContainsFunc(filebroker.SumSuffixes(), func(suffix string) bool {
+		fi, err := os.Lstat(path + suffix)
+		return err == nil && fi.Mode().IsRegular()
+	})
 }
 
 func (d directory) claimed(ctx context.Context) (stages []Stage, err error) {
@@ -234,7 +251,7 @@ func (d directory) files(ctx context.Context, dir string, fn func(path string) e
 // settled only a worker knows.
 func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 	name := e.Name()
-	if name[0] == '.' || strings.HasSuffix(name, sidecarSuffix) || !e.Type().IsRegular() {
+	if name[0] == '.' || strings.HasSuffix(name, sidecarSuffix) || d.isSum(name) || !e.Type().IsRegular() {
 		return false
 	}
 	if filepath.Base(dir) != stageInbox {
@@ -247,7 +264,7 @@ func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 		_, err := os.Lstat(filepath.Join(dir, name+d.cfg.MarkerSuffix))
 		return !strings.HasSuffix(name, d.cfg.MarkerSuffix) && err == nil
 	}
-	if strings.HasSuffix(name, "~") {
+	if strings.HasSuffix(name, "~") || d.cfg.Complete == filebroker.Summed && !hasSum(filepath.Join(dir, name)) {
 		return false
 	}
 	switch strings.ToLower(filepath.Ext(name)) {

@@ -128,7 +128,7 @@ func (l *loader) read(doc ast.Node) {
 	l.names()
 	f.Files = l.word("files", "whole", "lines", "array", "csv")
 	f.Delimiter = l.delimiter()
-	f.Complete = l.word("complete", "rename", "marker", "settled")
+	f.Complete = l.word("complete", "rename", "marker", "settled", "checksum")
 	f.Done = l.word("done", "keep", "delete")
 	if l.word("start", "first", "end") != "" {
 		f.Start = []consumer.Start{consumer.StartFirst, consumer.StartEnd}[l.choice(l.top["start"], "start", "first", "end")]
