@@ -201,10 +201,6 @@ func (l *lines) open(f *file) error {
 		return nil
 	}
 	lf.fh = fh
-	if f.wrong != nil {
-		lf.stopAt(lf.start, f.wrong)
-		return nil
-	}
 	src, chunk, err := l.plain.open(fh, f.id.size)
 	from := int64(0)
 	if err == nil && l.cfg.Files == Lines {
@@ -214,6 +210,8 @@ func (l *lines) open(f *file) error {
 	lf.behind = from < lf.start
 	lf.r = newReader(src, l.cfg.splitter(), from, l.cfg.MaxBytes, chunk)
 	switch {
+	case f.wrong != nil:
+		lf.stopAt(lf.start, f.wrong)
 	case err == nil:
 	case lf.start == 0:
 		lf.broken = err

@@ -111,7 +111,9 @@ func (c *core) recoverTaking(d *debris) error {
 	for _, name := range d.taking {
 		if exists(d.path(name)) {
 			for _, k := range sums {
-				os.Rename(d.path(k.taking+name), d.path(k.kept+name))
+				if err := ignoreMissing(os.Rename(d.path(k.taking+name), d.path(k.kept+name))); err != nil {
+					return err
+				}
 			}
 			continue
 		}
