@@ -222,14 +222,17 @@ func millisOf(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// Groups counts letters by cause and state. Without further conditions it
-// reads one index from end to end and no letter.
+// Groups counts letters by cause and state. Without conditions, and with one
+// about class, which is the same for all letters of a cause, it reads one index
+// from end to end and no letter.
 func (s *Store) Groups(ctx context.Context, qu store.Query) (out []store.Group, err error) {
 	err = s.read(ctx, func(q reader) error {
 		n, err := q.number(qu.Consumer)
 		if err != nil || n == 0 {
 			return err
 		}
+		class := qu.Class
+		qu.Class = ""
 		w := conditions(n, &qu)
 		if qu.Ref != "" {
 			w.prefix("l.ref", qu.Ref)
@@ -248,7 +251,11 @@ func (s *Store) Groups(ctx context.Context, qu store.Query) (out []store.Group, 
 		if err != nil {
 			return err
 		}
-		return q.describe(n, out)
+		err = q.describe(n, out)
+		if out = slices.DeleteFunc(out, func(g store.Group) bool { return class != "" && g.Class != class }); len(out) == 0 {
+			out = nil
+		}
+		return err
 	})
 	return out, err
 }

@@ -190,6 +190,8 @@ func groups[Tx any](s *suite[Tx]) {
 		{store.Query{Consumer: consumer, Cause: "c1", Limit: 1}, []store.Group{applied, dead}},
 		{store.Query{Consumer: consumer, States: []store.State{store.StateDead, store.StateRetry}}, []store.Group{dead, retry}},
 		{store.Query{Consumer: consumer, Reason: "reason of c2"}, []store.Group{retry}},
+		{store.Query{Consumer: consumer, Class: store.System}, []store.Group{applied, dead, retry}},
+		{store.Query{Consumer: consumer, Class: store.Format}, nil},
 		{store.Query{Consumer: consumer, ID: "id of c"}, []store.Group{applied}},
 		{store.Query{Consumer: consumer, Ref: "c"}, []store.Group{applied}},
 	} {

@@ -50,7 +50,7 @@ func (r *objects) next() (written, error) {
 			continue
 		case rec.line == 0:
 			rec.line = r.line
-		case line[0] == '{': // the one before has no end
+		case bytes.HasPrefix(line, []byte("{")): // the one before has no end
 			r.held, r.has = line, true
 			rec.err = errors.New("it has no end")
 			return rec, nil
