@@ -212,7 +212,7 @@ func TestLettersRepaired(t *testing.T) {
 	edited = strings.Join(inOrder(t, edited, order), "\n")
 
 	e := imported(t, q, edited, "--dry-run")
-	if e.Code != 0 || !strings.Contains(e.Stdout, "would be 6 proposed, 1 unchanged, 0 refused") || !strings.Contains(e.Stdout, ".currency") {
+	if e.Code != 0 || !strings.Contains(e.Stdout, "6 would be proposed, 1 unchanged, 0 refused") || !strings.Contains(e.Stdout, ".currency") {
 		t.Fatalf("dry run: %v", e)
 	}
 	if n := q.Int("SELECT COUNT(*) FROM semel_letter WHERE state <> 'dead' OR proposed > 0"); n != 0 {

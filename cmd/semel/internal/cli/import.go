@@ -133,12 +133,12 @@ func (im *importer) run(ctx context.Context, in *objects) error {
 			}
 		}
 	}
-	err := im.finish(im.flush())
-	if err == nil || im.sum.Refused > 0 {
-		fmt.Fprintln(im.a.err, "interrupted: the same command goes on")
-		return exit(exitWaiting, nil)
+	fault := im.flush()
+	if err := im.finish(fault); fault != nil {
+		return err
 	}
-	return err
+	fmt.Fprintln(im.a.err, "interrupted: the same command goes on")
+	return exit(exitWaiting, nil)
 }
 
 // importJSON is what import reads of an exported letter.
@@ -274,9 +274,6 @@ func (im *importer) read(l *store.Letter, body []byte) (*letter.Proposal, error)
 	d := &semel.Delivery{Message: l.Message}
 	d.Body, d.ID, d.Key, d.Version = body, "", "", semel.Version{}
 	p := &letter.Proposal{Target: letter.Target{Ref: l.Ref}}
-	if n := int64(len(body)); n > message.DefaultMaxBytes && im.file.Rules.MaxBytes == 0 {
-		return p, fmt.Errorf("the body has %d bytes", n)
-	}
 	err := im.decoder.Decode(d)
 	switch {
 	case errors.Is(err, semel.ErrFiltered):
@@ -402,7 +399,7 @@ func (im *importer) finish(err error) error {
 		if im.o.dryRun {
 			would = "would be "
 		}
-		fmt.Fprintf(im.a.out, "%s%s proposed, %s unchanged, %s refused", would, thousands(int64(s.Proposed)), thousands(int64(s.Unchanged)), thousands(int64(s.Refused)))
+		fmt.Fprintf(im.a.out, "%s %sproposed, %s unchanged, %s refused", thousands(int64(s.Proposed)), would, thousands(int64(s.Unchanged)), thousands(int64(s.Refused)))
 		switch {
 		case im.o.replay && !im.o.dryRun:
 			fmt.Fprintf(im.a.out, ", %s replayed\nA running semel takes them up now; if none runs: semel run %s --once\n", thousands(int64(s.Replayed)), im.file.Path)
