@@ -200,7 +200,7 @@ func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) err
 		}
 	}
 	same := l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
-	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number, By: "source", Note: "returned through the source"}
+	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number, By: letter.BySource, Note: "returned through the source"}
 	switch reaction := letter.Redelivered(l.State, same, true, b.c.cfg.ReplayRevised); {
 	case reaction == letter.Contest || !l.State.Open(): // decided meanwhile
 		return nil
@@ -256,7 +256,7 @@ func (b *batch[Tx]) resent(it *item, l *store.Letter, same bool) {
 	if it.err != nil && it.attempts == 0 {
 		note = letter.Unreadable
 	}
-	b.proposed = append(b.proposed, store.Revision{Ref: l.Ref, By: "source", Note: note, Message: it.d.Message, Fingerprint: it.fingerprint()})
+	b.proposed = append(b.proposed, store.Revision{Ref: l.Ref, By: letter.BySource, Note: note, Message: it.d.Message, Fingerprint: it.fingerprint()})
 }
 
 // find reads the letters that matter: those of messages that the inbox says

@@ -94,8 +94,12 @@ func (d Desk[Tx]) replay(ctx context.Context, consumer string, targets []Target,
 			err = errContested
 		}
 		m := store.Move{To: to, Number: l.Number, By: by, Note: note}
-		if err == nil && (proposed || Edited(l)) {
-			err = d.revise(ctx, tx, l, &m)
+		switch {
+		case err != nil:
+		case proposed:
+			err = d.revise(ctx, tx, l, &m, Newest)
+		case Edited(l):
+			err = d.revise(ctx, tx, l, &m, LastEdit)
 		}
 		return m, err
 	})
@@ -110,25 +114,35 @@ func Edited(l *store.Letter) bool {
 // Newest is the content that was proposed last and can be read; nil: none. rs
 // are the letter's revisions.
 func Newest(rs []store.Revision) *store.Revision {
+	return last(rs, func(r *store.Revision) bool { return r.Note != Unreadable })
+}
+
+// LastEdit is the content that a person proposed last; nil: none. What the
+// source has sent again since is not what that person has seen.
+func LastEdit(rs []store.Revision) *store.Revision {
+	return last(rs, func(r *store.Revision) bool { return r.By != BySource })
+}
+
+func last(rs []store.Revision, fits func(*store.Revision) bool) *store.Revision {
 	for i := len(rs) - 1; i >= 0; i-- {
-		if rs[i].N > 0 && rs[i].Note != Unreadable {
+		if rs[i].N > 0 && fits(&rs[i]) {
 			return &rs[i]
 		}
 	}
 	return nil
 }
 
-// revise has the move bring what was proposed last.
-func (d Desk[Tx]) revise(ctx context.Context, tx Tx, l *store.Letter, m *store.Move) error {
+// revise has the move bring content that is proposed.
+func (d Desk[Tx]) revise(ctx context.Context, tx Tx, l *store.Letter, m *store.Move, which func([]store.Revision) *store.Revision) error {
 	rs, err := d.Store.Revisions(ctx, l.Consumer, l.Ref)
 	if err != nil {
 		return fmt.Errorf("reading what is proposed for letter %s: %w", l.Ref, err)
 	}
-	newest := Newest(rs)
-	if newest == nil || newest.Message.ID == "" {
+	chosen := which(rs)
+	if chosen == nil || chosen.Message.ID == "" {
 		return errNothingProposed
 	}
-	r := store.Revised{Message: newest.Message, Fingerprint: newest.Fingerprint}
+	r := store.Revised{Message: chosen.Message, Fingerprint: chosen.Fingerprint}
 	if l.Message.ID == "" {
 		if err := d.identify(ctx, tx, l.Consumer, &r); err != nil {
 			return err

@@ -297,7 +297,9 @@ func TestPropose(t *testing.T) {
 	if l := find(t, st, "b"); l.State != store.StateDead || l.Proposed != 0 {
 		t.Errorf("a letter that was refused: %+v", l)
 	}
-	// The edit is the letter's content now: a plain replay takes it.
+	// The edit is the letter's content now: a plain replay takes it, even if
+	// the source has sent something else since.
+	propose(t, st, "a", "resent", semel.Message{ID: "a", Key: "k", Body: []byte("3")})
 	if done, err := (desk{Store: st}).Replay(t.Context(), "c", []letter.Target{{Ref: "a", Version: l.Version}, {Ref: "f"}}, "ann", ""); err != nil || done[0].Err != nil || done[1].Err != nil {
 		t.Fatal(done, err)
 	}
@@ -308,7 +310,7 @@ func TestPropose(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	rs, err := st.Revisions(t.Context(), "c", "a")
-	if err != nil || len(rs) != 2 || rs[0].N != 0 || string(rs[0].Message.Body) != "1" {
+	if err != nil || len(rs) != 3 || rs[0].N != 0 || string(rs[0].Message.Body) != "1" {
 		t.Errorf("revisions %+v, %v", rs, err)
 	}
 	balanced(t, st)

@@ -183,6 +183,9 @@ func Clip(s string) string {
 // it contests.
 func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
 
+// BySource is who proposes content that the source delivers.
+const BySource = "source"
+
 // Unreadable is the note of proposed content that does not decode either. It
 // is kept for people to see, and never replayed.
 const Unreadable = "resent by the source; it cannot be read"

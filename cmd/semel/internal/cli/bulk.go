@@ -8,6 +8,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/user"
@@ -154,7 +155,7 @@ func (a *app) act(path string, args []string, o *action) error {
 			return a.plan(ctx, st, f, o, c)
 		}
 		if len(sel.refs) == 0 && !o.yes {
-			if err := a.confirm(o, c); err != nil {
+			if err := a.confirm(ctx, st, f, o, c); err != nil {
 				return err
 			}
 		}
@@ -198,12 +199,9 @@ type planGroupJSON struct {
 
 // plan tells what would be acted on.
 func (a *app) plan(ctx context.Context, st *adapters.Store, f *config.File, o *action, c *chosen) error {
-	kinds := slices.SortedFunc(maps.Keys(c.kinds), func(a, b kind) int {
-		return cmp.Or(cmp.Compare(c.kinds[b], c.kinds[a]), strings.Compare(a.cause, b.cause), strings.Compare(a.reason, b.reason))
-	})
 	if a.json {
 		p := planJSON{Verb: o.verb, Count: len(c.targets), Selection: c.hash(), Groups: []planGroupJSON{}, Refs: []string{}}
-		for _, k := range kinds {
+		for _, k := range c.sorted() {
 			p.Groups = append(p.Groups, planGroupJSON{k.cause, string(k.class), k.reason, c.kinds[k]})
 		}
 		for _, t := range c.targets {
@@ -215,7 +213,23 @@ func (a *app) plan(ctx context.Context, st *adapters.Store, f *config.File, o *a
 	if len(c.targets) == 0 {
 		return nil
 	}
-	known, err := st.Reader.Groups(ctx, store.Query{Consumer: f.Name})
+	if err := c.print(ctx, a.out, st.Reader, f.Name); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "selection %s: with --expect %s it is acted on only if it is still the same\n", c.hash(), c.hash())
+	return nil
+}
+
+// sorted are the kinds, those with most letters first.
+func (c *chosen) sorted() []kind {
+	return slices.SortedFunc(maps.Keys(c.kinds), func(a, b kind) int {
+		return cmp.Or(cmp.Compare(c.kinds[b], c.kinds[a]), strings.Compare(a.cause, b.cause), strings.Compare(a.reason, b.reason))
+	})
+}
+
+// print shows how many letters there are of each group.
+func (c *chosen) print(ctx context.Context, w io.Writer, r store.Reader, consumer string) error {
+	known, err := r.Groups(ctx, store.Query{Consumer: consumer})
 	if err != nil {
 		return exit(exitFault, err)
 	}
@@ -223,16 +237,15 @@ func (a *app) plan(ctx context.Context, st *adapters.Store, f *config.File, o *a
 	for _, g := range known {
 		texts[g.Cause.ID] = g.Cause.Text
 	}
-	t := table(a.out)
-	for i, k := range kinds {
+	t := table(w)
+	for i, k := range c.sorted() {
 		if i == planGroups {
-			fmt.Fprintf(t, "  …\tand %d more groups\n", len(kinds)-i)
+			fmt.Fprintf(t, "  …\tand %d more groups\n", len(c.kinds)-i)
 			break
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\n", thousands(c.kinds[k]), first(k.cause, "-"), line(first(texts[k.cause], k.reason), 90))
 	}
 	t.Flush()
-	fmt.Fprintf(a.out, "selection %s: with --expect %s it is acted on only if it is still the same\n", c.hash(), c.hash())
 	return nil
 }
 
@@ -256,10 +269,14 @@ func (c *chosen) summary() string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-func (a *app) confirm(o *action, c *chosen) error {
+// confirm shows the plan to a person and asks.
+func (a *app) confirm(ctx context.Context, st *adapters.Store, f *config.File, o *action, c *chosen) error {
 	what := fmt.Sprintf("%s %s%s", o.verb, counted(int64(len(c.targets)), "letter"), c.summary())
 	if _, ok := terminal(a.err); !ok {
 		return usagef("%s: add --yes to do it, or --dry-run to see which", what)
+	}
+	if err := c.print(ctx, a.err, st.Reader, f.Name); err != nil {
+		return err
 	}
 	return a.ask(what)
 }
@@ -283,7 +300,7 @@ func (a *app) carryOut(f *config.File, st *adapters.Store, o *action, sel *selec
 	defer stop()
 	resume := o.resume(f, sel, c, c.targets)
 	if len(c.targets) > letter.Chunk {
-		p.say("%s, selection %s; if this is interrupted, go on with: %s", counted(int64(len(c.targets)), "letter"), c.hash(), resume)
+		p.say("%s%s, selection %s; if this is interrupted, go on with: %s", counted(int64(len(c.targets)), "letter"), c.summary(), c.hash(), resume)
 	}
 	r := bulkResult{Selection: c.hash()}
 	var err error

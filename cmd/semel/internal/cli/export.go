@@ -97,7 +97,7 @@ func content(ctx context.Context, r store.Reader, l *store.Letter) (*semel.Messa
 	if err != nil {
 		return nil, exit(exitFault, err)
 	}
-	if n := letter.Newest(rs); n != nil {
+	if n := letter.LastEdit(rs); n != nil {
 		return &n.Message, nil
 	}
 	return &l.Message, nil

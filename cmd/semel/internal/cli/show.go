@@ -180,12 +180,14 @@ func printRevisions(w io.Writer, f *config.File, l *store.Letter, rs []store.Rev
 	if len(rs) == 0 || l.Proposed == 0 {
 		return
 	}
-	r := rs[len(rs)-1]
-	if letter.Edited(l) {
-		fmt.Fprintf(w, "\nedited by %s, %s:", printable(r.By), stamp(r.At))
-		printBody(w, r.Message.Body)
+	r := &rs[len(rs)-1]
+	if e := letter.LastEdit(rs); e != nil && letter.Edited(l) {
+		fmt.Fprintf(w, "\nedited by %s, %s:", printable(e.By), stamp(e.At))
+		printBody(w, e.Message.Body)
 		fmt.Fprintf(w, "\nTry it with that:  semel letters replay %s %s\n", f.Path, l.Ref)
-		return
+		if e.N == r.N {
+			return
+		}
 	}
 	fmt.Fprintf(w, "\nproposed by %s, %s:", printable(r.By), stamp(r.At))
 	printBody(w, r.Message.Body)
