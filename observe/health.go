@@ -24,7 +24,8 @@ const (
 	// Paused: store or source cannot be used, or a key has as many held
 	// messages as it may.
 	Paused Condition = "paused"
-	// Stalled: transactions fail, and none has committed for Config.Stalled.
+	// Stalled: transactions have been tried for Config.Stalled, and none has
+	// committed.
 	Stalled Condition = "stalled"
 	// PanicLoop: the last Config.Panics attempts all ended in a panic, the last
 	// one not longer ago than Config.Calm.
@@ -99,7 +100,7 @@ func (m *Monitor) held(now time.Time) (rs []Reason) {
 	if m.pauses > 0 {
 		rs = append(rs, Reason{Condition: Paused, Detail: printable.Line(m.pause.Error(), longest)})
 	}
-	if !m.failing.IsZero() && now.Sub(m.failing) >= m.cfg.Stalled {
+	if !m.failing.IsZero() && now.Sub(m.failing) >= m.cfg.Stalled && m.trying() {
 		rs = append(rs, Reason{Condition: Stalled, Detail: fmt.Sprintf("transactions have failed for %v, and none has committed", now.Sub(m.failing).Round(time.Second))})
 	}
 	oldest := now

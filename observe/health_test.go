@@ -171,7 +171,7 @@ func TestHealthPaused(t *testing.T) {
 		w.publish("a")
 		w.health("", observe.Paused)
 		time.Sleep(30 * time.Second)
-		w.health("", observe.Paused, observe.Stalled, observe.StoreUnreadable)
+		w.health("", observe.Paused, observe.StoreUnreadable)
 		w.st.Heal()
 		time.Sleep(time.Minute)
 		w.health("")
@@ -216,6 +216,37 @@ func TestHealthStalled(t *testing.T) {
 		w.health("", observe.Stalled)
 		w.st.Script(nil)
 		time.Sleep(2 * time.Second)
+		w.health("")
+	})
+}
+
+// TestHealthAfterAFailure: a transaction that failed and was not tried again,
+// because its scope is another worker's now, does not keep it red.
+func TestHealthAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mon := observe.NewMonitor(observe.Config{Pipeline: "p"})
+		w := &world{t: t, mon: mon}
+		o := mon.Observer()
+		o.Phase(semel.Running)
+		fail := func() {
+			_, end := o.Open(t.Context(), semel.Opening{})
+			end(semel.Batch{}, errors.New("lost"))
+		}
+		for range 3 {
+			fail()
+			time.Sleep(20 * time.Second)
+			w.health("")
+			time.Sleep(time.Hour)
+		}
+		for range 4 {
+			fail()
+			time.Sleep(5 * time.Second)
+		}
+		w.health("", observe.Stalled)
+		_, end := o.Open(t.Context(), semel.Opening{})
+		time.Sleep(time.Minute)
+		w.health("", observe.Stalled)
+		end(semel.Batch{}, nil)
 		w.health("")
 	})
 }

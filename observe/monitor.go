@@ -51,6 +51,7 @@ type Monitor struct {
 	opened  int64               // number of the last transaction opened
 	open    map[int64]time.Time // transactions that are open, and since when
 	failing time.Time           // when the first failed of those that failed in a row; zero: none
+	failure time.Time           // when the last did
 
 	panics  int       // attempts in a row
 	panicAt time.Time // the last
@@ -155,10 +156,17 @@ func (m *Monitor) opening(ctx context.Context, _ semel.Opening) (context.Context
 			return
 		}
 		m.totals.rollbacks++
-		if m.failing.IsZero() {
+		if m.failing.IsZero() || !m.trying() {
 			m.failing = time.Now()
 		}
+		m.failure = time.Now()
 	}
+}
+
+// trying reports whether transactions have been tried lately. One that failed
+// may be the last for a long time: its messages are somebody else's now.
+func (m *Monitor) trying() bool {
+	return len(m.open) > 0 || time.Since(m.failure) < m.cfg.Stalled
 }
 
 func (m *Monitor) committed(b semel.Batch) {

@@ -44,7 +44,7 @@ type progress struct {
 	deaths int
 	depth  broker.Depth
 	sized  bool // depth is known
-	paused bool
+	pauses int  // of committers, at this moment
 	last   semel.Account
 	at     time.Time
 	rate   float64
@@ -158,13 +158,18 @@ func (p *progress) failed(f semel.Failure) {
 
 func (p *progress) pausedBy(err error) {
 	p.mu.Lock()
-	was := p.paused
-	p.paused = err != nil
+	before := p.pauses
+	if err != nil {
+		p.pauses++
+	} else {
+		p.pauses--
+	}
+	after := p.pauses
 	p.mu.Unlock()
 	switch {
-	case err != nil && !was:
+	case before == 0 && after == 1:
 		p.say("paused, nothing is taken until the store works again: %v", err)
-	case err == nil && was:
+	case before == 1 && after == 0:
 		p.say("the store works again")
 	}
 }
@@ -282,7 +287,7 @@ func (p *progress) pace(a semel.Account, now time.Time) {
 // text puts first what matters most, since a narrow terminal cuts the end.
 func (p *progress) text(a semel.Account, elapsed time.Duration) string {
 	parts := []string{thousands(a.Decided()) + " done", thousands(int64(p.rate)) + "/s"}
-	if p.paused {
+	if p.pauses > 0 {
 		parts[1] = "paused"
 	}
 	for _, v := range []semel.Verdict{semel.Dead, semel.Applied, semel.Duplicate, semel.Superseded, semel.Conflict, semel.Filtered, semel.Parked} {

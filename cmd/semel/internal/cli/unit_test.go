@@ -96,6 +96,7 @@ func TestProgressTellsWhatPeopleHaveToKnow(t *testing.T) {
 	o.Paused(errors.New("disk full"))
 	o.Paused(errors.New("disk full"))
 	o.Paused(nil)
+	p.say("not yet")
 	o.Paused(nil)
 	o.Scope(semel.Scope{Name: "f"}, "assigned", nil)
 	o.Scope(semel.Scope{Name: "f"}, "lost", errors.New("taken over"))
@@ -104,6 +105,7 @@ func TestProgressTellsWhatPeopleHaveToKnow(t *testing.T) {
 		o.Failed(semel.Failure{ID: "d\x1b", Err: errors.New("bad"), Verdict: semel.Dead})
 	}
 	want := "orders: paused, nothing is taken until the store works again: disk full\n" +
+		"orders: not yet\n" +
 		"orders: the store works again\n" +
 		"orders: f lost: taken over\n" +
 		"orders: 2 messages not settled: gone; they come again and are found\n" +
