@@ -23,9 +23,10 @@ const (
 // elements is a message. Only what says where elements end is looked at; the
 // rest of JSON is the decoder's.
 type byArray struct {
-	state arrayState
-	at    int64  // bytes seen
-	open  []byte // brackets of the element that are not closed
+	state  arrayState
+	at     int64  // bytes seen
+	marked int64  // of them, of a byte order mark
+	open   []byte // brackets of the element that are not closed
 }
 
 func (s *byArray) step(b []byte) (n int, t token, err error) {
@@ -47,7 +48,11 @@ func (s *byArray) between(b []byte) (int, token, error) {
 	for i, c := range b {
 		at := s.at + int64(i)
 		switch {
-		case isSpace(c) || s.state == arrayOpen && at < int64(len(mark)) && c == mark[at]:
+		case isMark(c, at, s.marked):
+			s.marked++
+		case s.marked%int64(len(mark)) != 0: // half a mark
+			return i, outside, s.unexpected(at)
+		case isSpace(c):
 		case s.state == arrayOpen && c == '[':
 			s.state = arrayFirst
 		case s.state == arrayAfter && c == ',':

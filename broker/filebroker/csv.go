@@ -28,6 +28,7 @@ type byCSV struct {
 
 	state csvState
 	at    int64 // bytes seen
+	mark  int64 // of them, of a byte order mark
 	line  int64 // of the byte ahead, from 1
 	begin int64 // line in which the record begins
 	quote int64 // line of the last opening quote
@@ -42,7 +43,8 @@ func newCSV(delim byte) *byCSV { return &byCSV{delim: delim, line: 1, begin: 1} 
 
 func (s *byCSV) step(b []byte) (int, token, error) {
 	for i, c := range b {
-		if s.at++; s.at <= int64(len(mark)) && c == mark[s.at-1] {
+		if s.at++; isMark(c, s.at-1, s.mark) {
+			s.mark++
 			continue
 		}
 		s.look(c)

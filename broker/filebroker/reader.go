@@ -245,3 +245,9 @@ func blank(b []byte) bool {
 
 // mark is what some programs put at the beginning of UTF-8 files.
 const mark = "\xef\xbb\xbf"
+
+// isMark reports whether the byte c at a place of the stream belongs to a mark,
+// as all those before it do.
+func isMark(c byte, at, before int64) bool {
+	return at == before && at < int64(len(mark)) && c == mark[at]
+}

@@ -312,6 +312,8 @@ func TestBrokenArrays(t *testing.T) {
 		{`[1]x`, `1|!byte 3: something follows after the array; 1 elements`},
 		{"[1]\n[2]\n", `1|!byte 4: something follows after the array`},
 		{`{"a":1}`, `!not a JSON array: it does not begin with [`},
+		{" \xbb[]", `!not a JSON array: it does not begin with [`},
+		{"\xef\xbb[]", `!not a JSON array: it does not begin with [`},
 		{" \n", `!not a JSON array: the file is empty`},
 		{"", `!not a JSON array: the file is empty`},
 		{"[" + strings.Repeat("[", 20_000), `!byte 10001: an element is nested deeper than 10000`},

@@ -178,12 +178,15 @@ func (s *scanner) summed(ctx context.Context, name string, fi fs.FileInfo) (sum 
 	if due {
 		k := sums[kind]
 		path := filepath.Join(s.inbox, name)
-		if wrong, err := k.check(ctx, path, path+k.suffix, name+k.suffix, c.identity); err == nil {
+		wrong, err := k.check(ctx, path, path+k.suffix, name+k.suffix, c.identity)
+		if err != nil && unreadable(err) {
+			// A run that ends when the queue is empty must not wait for it.
+			wrong, err = fmt.Errorf("the checksum cannot be compared: %w", err), nil
+		}
+		if err == nil {
 			s.mu.Lock()
 			c.known, c.wrong = true, wrong
 			s.mu.Unlock()
-		} else if unreadable(err) {
-			s.skip(name, err)
 		}
 	}
 	s.mu.Lock()
