@@ -106,7 +106,7 @@ func (m *world) decideAll() {
 	for range 100 {
 		again := false
 		for _, l := range m.letters() {
-			if l.State == store.StateDead && l.Number > 0 {
+			if forPerson(&l) && l.Number > 0 {
 				m.discard(l)
 				again = true
 			}
@@ -189,7 +189,7 @@ func (t *truth) effects() {
 			}
 			most := 1
 			if t.cfg.Inbox == inbox.Position {
-				most = c.copies
+				most = max(1, c.copies) // 0: a person wrote it
 			}
 			if t.effect(c) > most {
 				t.violated("applied twice: %s %s times, published %d times", rest, n, c.copies)

@@ -34,6 +34,7 @@ func moves() []move {
 		{"deliver again", 4, true, (*world).deliverAgain},
 		{"person replays", 5, true, func(m *world) bool { return m.decide(m.replay) }},
 		{"person replays what is proposed", 4, true, func(m *world) bool { return m.decide(m.replayProposed) }},
+		{"person edits", 3, true, func(m *world) bool { return m.decide(m.edit) }},
 		{"person discards", 2, true, func(m *world) bool { return m.decide(m.discard) }},
 		{"person returns", 5, true, func(m *world) bool { return m.decide(m.giveBack) }},
 		{"lose a settlement", 2, true, func(m *world) bool { m.src.lose++; return true }},
@@ -235,16 +236,19 @@ func (m *world) sleep() bool {
 	return true
 }
 
-// decide has a person do something about one dead letter.
+// decide has a person do something about a letter that waits for one.
 func (m *world) decide(do func(store.Letter) bool) bool {
 	var dead []store.Letter
 	for _, l := range m.letters() {
-		if l.State == store.StateDead {
+		if forPerson(&l) {
 			dead = append(dead, l)
 		}
 	}
 	return len(dead) > 0 && do(dead[m.rnd.IntN(len(dead))])
 }
+
+// forPerson reports whether a letter waits for a person.
+func forPerson(l *store.Letter) bool { return l.State == store.StateDead || letter.Edited(l) }
 
 // atDesk survives the death of the person's own process.
 func (m *world) atDesk(do func() ([]letter.Done, error)) bool {
@@ -272,6 +276,25 @@ func (m *world) replayProposed(l store.Letter) bool {
 		return m.desk.ReplayProposed(context.Background(), "model", letter.Targets(l.Ref), "ann", "")
 	}) {
 		m.seen["proposal replayed"]++
+	}
+	return true
+}
+
+// edit gives a letter other content at the desk; a replay tries it.
+func (m *world) edit(l store.Letter) bool {
+	c := &content{Message: l.Message, back: l.Ref}
+	c.Body = []byte(fmt.Sprintf("edited%d", m.rnd.IntN(1000)))
+	if c.ID == "" {
+		return false // it would have to be read
+	}
+	m.replayed[c.ID], m.reproposed[l.Ref] = true, true
+	m.know(c)
+	m.say("edit %s %s", l.Message.ID, l.Ref)
+	if m.atDesk(func() ([]letter.Done, error) {
+		p := letter.Proposal{Target: letter.Target{Ref: l.Ref, Version: l.Version}, Message: c.Message}
+		return m.desk.Propose(context.Background(), "model", []letter.Proposal{p}, "ann", "")
+	}) {
+		m.seen["letter edited"]++
 	}
 	return true
 }

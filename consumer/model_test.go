@@ -86,7 +86,7 @@ var landmarks = []string{
 	"error contention", "error infrastructure", "error transient", "error fault",
 	"settlement lost", "fenced", "settlement stale", "interrupted", "taken over crashed", "taken over orphaned",
 	"lost in a transaction", "revoked in a transaction", "stopped at once", "key full",
-	"letter replayed", "letter discarded", "proposal replayed", "returned as it was", "returned revised",
+	"letter replayed", "letter edited", "letter discarded", "proposal replayed", "returned as it was", "returned revised",
 	"plan transient", "plan permanent", "plan invalid", "plan panic", "plan stale", "plan duplicate",
 	"plan superseded", "plan later", "plan killer", "plan deadly", "plan contention",
 }

@@ -385,7 +385,7 @@ func (m *world) paused(err error) {
 // its letters. If nobody can, the process is killed by whoever watches it.
 func (m *world) makeRoom(key string) {
 	for _, l := range m.letters() {
-		if l.Message.Key == key && l.Number > 0 && l.State == store.StateDead {
+		if l.Message.Key == key && l.Number > 0 && forPerson(&l) {
 			m.discard(l)
 			return
 		}
