@@ -105,7 +105,7 @@ func (m message) body() string {
 	return string(b)
 }
 
-// wave is a small delivery with one of everything: good messages of a few
+// wave is a small delivery with one of everything: good messages, of a few
 // keys in random order, repeats, one that is filtered, one that refers to a
 // later one, one that the database refuses, two that cannot be read.
 type wave struct {
@@ -157,7 +157,9 @@ func newWave(r *rand.Rand, n int, k kind) wave {
 	} else {
 		r.Shuffle(len(middle), func(i, j int) { middle[i], middle[j] = middle[j], middle[i] })
 	}
-	w.deliveries = append(append([]string{add(early, rig.Applied)}, middle...), add(later, rig.Applied))
+	// First, so that the first batch to be committed has an effect.
+	first := message{ID: id("first"), Key: "b" + id("first"), Rev: 1}
+	w.deliveries = append(append([]string{add(first, rig.Applied), add(early, rig.Applied)}, middle...), add(later, rig.Applied))
 	return w
 }
 
