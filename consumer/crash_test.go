@@ -9,6 +9,7 @@ import (
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/arbitrate"
 	"github.com/semel-dev/semel/inbox"
+	"github.com/semel-dev/semel/letter"
 	"github.com/semel-dev/semel/retry"
 	"github.com/semel-dev/semel/store"
 )
@@ -168,4 +169,23 @@ func TestNothingAfterWhatIsGivenUp(t *testing.T) {
 			t.Error(b)
 		}
 	})
+}
+
+// TestAnUnreadLetterThatKills: whatever is charged to a letter that was never
+// decoded, it stays one that has to be.
+func TestAnUnreadLetterThatKills(t *testing.T) {
+	for name, l := range map[string]store.Letter{
+		"invalid":   {Message: semel.Message{ID: "a"}, Class: store.Format, Reason: letter.Invalid},
+		"malformed": {Message: semel.Message{ID: "a"}, Class: store.Format, Reason: letter.Malformed},
+		"a killer":  {Class: store.System, Reason: "crash", Attempts: 4},
+	} {
+		w := &committer[mtx]{c: &Consumer[mtx]{cfg: Config{Worker: "w"}}}
+		l.State, l.Note = store.StateRetry, aloneNote
+		it := w.c.letterItem(&l)
+		m := w.announcement(&it)
+		l.Class, l.Reason, l.Attempts = m.Class, m.Reason, m.Attempts
+		if it.fate != park || !it.dead || !letter.Unread(&l) || m.Attempt.N == 0 {
+			t.Errorf("%s: %+v, dead %v", name, m, it.dead)
+		}
+	}
 }

@@ -162,8 +162,15 @@ func (it *item) readAgain() {
 	}
 }
 
+// diedBefore charges a death. A letter that was never read goes back to the
+// dead as what it was: taken for one that failed, it would reach the handler
+// without having been decoded.
 func (w *committer[Tx]) diedBefore(it *item) {
-	w.c.charge(it, errDied)
+	if it.unread {
+		it.bury(it.class, it.why, &semel.Error{Stage: "decode", Message: it.name(), Err: errDied, Hint: "find out what it does to the decoder before replaying it"})
+	} else {
+		w.c.charge(it, errDied)
+	}
 	if it.fate == park && !it.dead {
 		it.fate = run // its delay has passed already
 	}
