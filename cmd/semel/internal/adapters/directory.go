@@ -106,7 +106,25 @@ func (d directory) Check(context.Context) (notes []string, err error) {
 			return notes, err
 		}
 	}
-	return notes, nil
+	return append(notes, d.beside()...), nil
+}
+
+// beside tells of files that somebody may wait for in vain.
+func (d directory) beside() []string {
+	entries, err := os.ReadDir(d.cfg.Root)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s lies beside inbox/ (%d there); only what is in inbox/ is taken: move them, if they are messages", names[0], len(names))}
 }
 
 func (d directory) usable(dir string) error {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store/sqlitestore"
 	"github.com/semel-dev/semel/store/sqlstore"
@@ -22,9 +24,24 @@ func openSQLite(ctx context.Context, l config.Location) (*Store, error) {
 	}
 	st, err := sqlitestore.Open(ctx, l.Path, sqlitestore.Config{})
 	if err != nil {
-		return nil, &semel.Error{Stage: "open store", Err: err, Hint: "is it a database that this user may write, on a local disk with room?"}
+		return nil, &semel.Error{Stage: "open store", Err: err, Hint: sqliteHint(err)}
 	}
 	return erase[sqlstore.Tx](st, st), nil
+}
+
+// sqliteHint is what a person can do about a database that does not open.
+func sqliteHint(err error) string {
+	const primary = 0xff
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) {
+		switch coded.Code() & primary {
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+			return "the file is damaged: put a backup in its place, without the files -wal and -shm beside it, and see to the disk"
+		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR:
+			return "make room on the disk, or see to it; nothing is lost"
+		}
+	}
+	return "is it a database that this user may write, on a local disk with room?"
 }
 
 func existsSQLite(l config.Location) bool {

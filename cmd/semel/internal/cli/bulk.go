@@ -41,7 +41,7 @@ func (o *action) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&o.yes, "yes", false, "do not ask before acting on what a filter selects")
 	f.BoolVar(&o.dryRun, "dry-run", false, "tell what is selected; change nothing")
-	f.StringVar(&o.expect, "expect", "", "act only if the selection is still the one with this hash")
+	f.StringVar(&o.expect, "expect", "", "act only if the selection still has this `HASH`")
 	f.StringVar(&o.by, "as", "", "who decides (default: the user of the system)")
 }
 
@@ -61,12 +61,12 @@ func (a *app) replayCommand() *cobra.Command {
 		return append(flags, o.said("--note")...)
 	}
 	c := &cobra.Command{Use: "replay FILE REF...|TERM...", Short: "Have dead letters tried again", Args: arguments("FILE", "[TERM...]"),
-		Long: "Have dead letters tried again, with their id: a running semel takes them up like\nevery retry, and a message that was applied meanwhile is not applied twice. Edited\nones are tried with their edit. state=dead selects all that are dead. Ctrl-C stops\nafter the letters in hand and tells the command that goes on.\n\nExample:\n  semel letters replay orders.yaml class=system --dry-run" +
+		Long: "Have dead letters tried again, with their id: a running semel takes them up like\nevery retry, and a message that was applied meanwhile is not applied twice.\nEdited ones are tried with their edit. state=dead selects all that are dead.\nCtrl-C stops after the letters in hand and tells the command that goes on.\n\nExample:\n  semel letters replay orders.yaml class=system --dry-run" +
 			lettersCodes + "\n  3  some could not be replayed\n  5  interrupted; some are left",
 		RunE: func(_ *cobra.Command, args []string) error { return a.act(args[0], args[1:], o) }}
 	o.flags(c)
 	c.Flags().StringVar(&o.note, "note", "", "why, for those who look later")
-	c.Flags().BoolVar(&proposed, "proposed", false, "with the content that was sent again or proposed last, not the first one")
+	c.Flags().BoolVar(&proposed, "proposed", false, "with what was sent again or proposed last, not the first")
 	return c
 }
 
@@ -77,7 +77,7 @@ func (a *app) discardCommand() *cobra.Command {
 	}
 	o.again = func() []string { return o.said("--reason") }
 	c := &cobra.Command{Use: "discard FILE REF...|TERM...", Short: "Close dead letters for good", Args: arguments("FILE", "[TERM...]"),
-		Long: "Close dead letters for good. Who did it and why stays on record, and the same\nmessage, if it comes again, is a duplicate. Ctrl-C stops after the letters in hand\nand tells the command that goes on.\n\nExample:\n  semel letters discard orders.yaml k3q --reason \"sent by mistake\"" +
+		Long: "Close dead letters for good. Who did it and why stays on record, and the same\nmessage, if it comes again, is a duplicate. Ctrl-C stops after the letters in\nhand and tells the command that goes on.\n\nExample:\n  semel letters discard orders.yaml k3q --reason \"sent by mistake\"" +
 			lettersCodes + "\n  3  some could not be discarded\n  5  interrupted; some are left",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if strings.TrimSpace(o.note) == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
+	"github.com/semel-dev/semel/cmd/semel/internal/sqlstep"
 )
 
 // checked is the result of run --check.
@@ -31,6 +32,7 @@ func (a *app) check(f *config.File) error {
 	c.Notes = append(c.Notes, notes...)
 	err := errors.Join(sourceErr, storeErr, unfit)
 	c.OK = err == nil
+	err = remedied(f, err)
 	if a.json {
 		if jsonErr := writeJSON(a.out, c); jsonErr != nil {
 			return exit(exitFault, jsonErr)
@@ -45,20 +47,26 @@ func (a *app) check(f *config.File) error {
 }
 
 func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr, unfit error) {
-	state := func(err error) string {
-		if err != nil {
+	state := func(ok bool) string {
+		if !ok {
 			return "NOT usable"
 		}
 		return "usable"
 	}
+	var handlerErr *sqlstep.FailedError
+	if errors.As(storeErr, &handlerErr) {
+		storeErr = nil // it was there to be asked
+	}
 	t := table(a.out)
 	fmt.Fprintf(t, "file\tvalid\t%s\n", printable(f.Path))
-	fmt.Fprintf(t, "source\t%s\t%s\n", state(sourceErr), printable(c.Source))
-	fmt.Fprintf(t, "store\t%s\t%s\n", state(storeErr), printable(c.Store))
+	fmt.Fprintf(t, "source\t%s\t%s\n", state(sourceErr == nil), printable(c.Source))
+	fmt.Fprintf(t, "store\t%s\t%s\n", state(storeErr == nil), printable(c.Store))
 	fmt.Fprintf(t, "messages\t%s\t%s\n", first(f.Files, "whole"), printable(f.Rules.Describe()))
+	if handlerErr != nil || storeErr == nil {
+		fmt.Fprintf(t, "handler\t%s\t%s\n", state(handlerErr == nil), counted(int64(len(f.Handler.Steps)), "statement"))
+	}
 	if storeErr == nil {
-		fmt.Fprintf(t, "handler\tusable\t%s\n", counted(int64(len(f.Handler.Steps)), "statement"))
-		fmt.Fprintf(t, "together\t%s\tinbox %s, kept %s\n", state(unfit), f.Inbox, span(f.KeepOrDefault()))
+		fmt.Fprintf(t, "together\t%s\tinbox %s, kept %s\n", state(unfit == nil), f.Inbox, span(f.KeepOrDefault()))
 	}
 	t.Flush()
 	for _, n := range c.Notes {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 )
@@ -195,7 +197,7 @@ func TestExitCodes(t *testing.T) {
 		b := newBench(t, pipeline)
 		for line, part := range map[string]string{
 			"":                                   "Usage:\n  semel VERB",
-			"frob":                               `unknown command "frob"`,
+			"frob":                               `semel has no verb "frob": it has demo`,
 			"run":                                "FILE is missing",
 			"run FILE more":                      `too many arguments from "more" on`,
 			"run FILE --frob":                    "unknown flag: --frob\nsemel: semel run --help",
@@ -210,7 +212,8 @@ func TestExitCodes(t *testing.T) {
 			"run FILE --store sqlite:" + b.dir:   "it is a directory (name a file",
 			"status FILE":                        "does not exist: has the pipeline run yet? (semel run",
 			"letters":                            "semel letters VERB",
-			"letters frob":                       `unknown command "frob" for "semel letters"`,
+			"letters frob":                       `semel letters has no verb "frob": it has count, discard, export,`,
+			"letters lst FILE":                   `semel letters has no verb "lst": did you mean list?`,
 			"explain FILE":                       "ID is missing",
 			"explain FILE a --search x":          "--search x",
 		} {
@@ -408,25 +411,30 @@ func TestSchema(t *testing.T) {
 	b.want(exitFault, "status FILE", "use a newer program")
 }
 
-// TestHelps holds what every help has: it fits a screen, has an example and
-// tells the exit codes.
+// TestHelps holds what every help has, of whatever verb there is: it fits a
+// screen of 80 columns and nearly its lines, has an example and, where it does
+// something, tells the exit codes.
 func TestHelps(t *testing.T) {
 	b := newBench(t, pipeline)
-	for _, verb := range []string{"", "init", "run", "demo", "status", "letters", "letters list", "letters show", "letters groups", "letters count", "letters replay", "letters discard", "letters export", "letters import", "explain", "schema", "schema print", "schema apply", "schema check"} {
-		out := b.want(exitDone, verb+" --help", "semel", ".yaml")
+	walk((&app{}).root(), func(c *cobra.Command) {
+		verb := strings.TrimSpace(strings.TrimPrefix(c.CommandPath(), "semel"))
+		out := b.want(exitDone, strings.TrimSpace(verb+" --help"), "\n  semel "+strings.Split(verb+" ", " ")[0], "--json")
 		lines := strings.Split(out, "\n")
 		if len(lines) > 35 {
 			t.Errorf("%s --help has %d lines", verb, len(lines))
 		}
 		for _, l := range lines {
-			if len([]rune(l)) > 110 {
-				t.Errorf("%s --help has a line of %d characters: %s", verb, len([]rune(l)), l)
+			if n := len([]rune(l)); n > 80 {
+				t.Errorf("%s --help has a line of %d characters: %s", verb, n, l)
 			}
 		}
-		if !strings.Contains(out, "VERB") && !strings.Contains(out, "Exit codes") {
+		if !c.HasSubCommands() && !strings.Contains(out, "Exit codes") {
 			t.Errorf("%s --help does not tell the exit codes", verb)
 		}
-	}
+		if example, _, _ := strings.Cut(out, "Usage:"); !strings.Contains(example, "semel "+verb) {
+			t.Errorf("%s --help has no example", verb)
+		}
+	})
 }
 
 // notice tells when a text is written.

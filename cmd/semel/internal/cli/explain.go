@@ -46,7 +46,7 @@ func (a *app) explainCommand() *cobra.Command {
 			return a.explain(args[0], args[1], o)
 		}}
 	c.Flags().StringVar(&o.key, "key", "", "its key, where neither a letter nor the source tells it")
-	c.Flags().StringVar(&search, "search", "10s", "search the source for so long; 0s: not at all")
+	c.Flags().StringVar(&search, "search", "10s", "search source for `TIME`; 0s: not at all")
 	o.flags(c)
 	return c
 }
@@ -90,7 +90,14 @@ func (a *app) explain(path, id string, o explainOptions) error {
 			if err != nil {
 				return exit(exitFault, err)
 			}
-			x.Letters[i].Revised = revised(rs)
+			if len(rs) == 0 {
+				continue
+			}
+			l, err := find(ctx, st.Reader, f.Name, x.Letters[i].Ref, true)
+			if err != nil {
+				return err
+			}
+			x.Letters[i].Revised = revised(rs, &l.Message)
 		}
 		if a.json {
 			err = writeJSON(a.out, x)

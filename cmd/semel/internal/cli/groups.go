@@ -20,7 +20,7 @@ func (a *app) groupsCommand() *cobra.Command {
 	var p place
 	var limit int
 	c := &cobra.Command{Use: "groups FILE [TERM...]", Short: "Group letters by what went wrong", Args: arguments("FILE", "[TERM...]"),
-		Long: "Group letters by what went wrong: one line for each cause, those with most open\nletters first. Ids, numbers, quoted values, paths and times are taken out of the\nerrors, so that failures of one cause meet. GROUP is the term group=… of all verbs.\nWithout a term about state, closed letters count as well.\n\nExample:\n  semel letters groups orders.yaml class=system\n  semel letters list orders.yaml group=k3q" + lettersCodes,
+		Long: "Group letters by what went wrong: one line for each cause, those with most\nopen letters first. Ids, numbers, quoted values, paths and times are taken out\nof the errors, so that failures of one cause meet. GROUP is the term group=… of\nall verbs. Without a term about state, closed letters count as well.\n\nExample:\n  semel letters groups orders.yaml class=system\n  semel letters list orders.yaml group=k3q" + lettersCodes,
 		RunE: func(_ *cobra.Command, args []string) error { return a.groups(args[0], args[1:], p, limit) }}
 	c.Flags().IntVar(&limit, "limit", 100, "at most so many; 0: all")
 	p.flags(c)

@@ -25,14 +25,15 @@ import (
 
 const importHelp = `Read back what letters export wrote, after an editor or jq. A body that means
 something else than before is proposed for its letter, which is edited then and
-tried with it at its next replay; what the producer sent is kept. Blanks, escapes
-and the notation of numbers do not count as changes, the order of keys does. A
-letter that has changed since the export is refused, and so is a new id. Importing
-a file again does nothing twice. PATH is - or nothing for standard input.
+tried with it at its next replay; what the producer sent is kept. Blanks,
+escapes and the notation of numbers do not count as changes, the order of keys
+does. A letter that has changed since the export is refused, and so is a new id.
+Importing a file again does nothing twice. PATH is - or nothing for standard
+input.
 
 Example:
   semel letters import orders.yaml fixed.jsonl --dry-run
-  semel letters import orders.yaml fixed.jsonl --replay --note "currency was missing"`
+  semel letters import orders.yaml fixed.jsonl --replay --note "had no currency"`
 
 type importOptions struct {
 	place
@@ -62,9 +63,9 @@ func (a *app) importCommand() *cobra.Command {
 func (a *app) importAll(args []string, o importOptions) error {
 	in := a.in
 	if len(args) == 2 && args[1] != "-" {
-		f, err := os.Open(args[1])
+		f, err := openExport(args[1])
 		if err != nil {
-			return exit(exitUsage, err)
+			return exit(exitUsage, fmt.Errorf("%w: name a file that letters export wrote, or - for standard input", err))
 		}
 		defer f.Close()
 		in = f
@@ -76,6 +77,19 @@ func (a *app) importAll(args []string, o importOptions) error {
 		defer stop()
 		return im.run(ctx, newObjects(in))
 	})
+}
+
+// openExport opens what may be read as a file.
+func openExport(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err == nil && fi.IsDir() {
+		f.Close()
+		return nil, fmt.Errorf("%s is a directory", path)
+	}
+	return f, nil
 }
 
 // importer reads objects, in batches of which each is a transaction or two.
@@ -196,7 +210,7 @@ func (im *importer) consider(ctx context.Context, text []byte, e *entry) error {
 		return err
 	}
 	if len(found) == 0 || found[0].Ref != j.Ref {
-		e.err = letter.ErrNotFound
+		e.err = fmt.Errorf("%w in this store: import where it was exported", letter.ErrNotFound)
 		return nil
 	}
 	return im.compare(ctx, &j, body, &found[0], e)

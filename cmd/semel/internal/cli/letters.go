@@ -15,9 +15,10 @@ import (
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 )
 
-const lettersHelp = `Letters are messages that were set aside: dead ones wait for a person, the others
-for their time or for an earlier message of their key. Verbs take references (any
-beginning that is unique) or a filter, terms that all have to be true:
+const lettersHelp = `Letters are messages that were set aside: dead ones wait for a person, the
+others for their time or for an earlier message of their key. Verbs take
+references (any beginning that is unique) or a filter, terms that all have to be
+true:
 
   class=system state=dead,edited reason=exhausted error~timeout type=order.paid
   key=42 id=evt-1 group=k3q ref=ab "age>1h" "attempts>=3" reason!=tie
@@ -38,7 +39,7 @@ Exit codes:
   2  the store could not be read or written`
 
 func (a *app) lettersCommand() *cobra.Command {
-	c := &cobra.Command{Use: "letters", Short: "Find, repair, replay and discard parked messages", Long: lettersHelp, Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "letters", Short: "Find, repair, replay and discard parked messages", Long: lettersHelp, Args: verbs,
 		RunE: helpOnly}
 	c.AddCommand(a.listCommand(), a.groupsCommand(), a.countCommand(), a.showCommand(), a.replayCommand(), a.discardCommand(),
 		a.exportCommand(), a.importCommand())
@@ -136,7 +137,7 @@ func find(ctx context.Context, r store.Reader, consumer, ref string, bodies bool
 	case err != nil:
 		return nil, exit(exitFault, err)
 	case len(found) == 0:
-		return nil, usagef("no letter has a reference that begins with %q", ref)
+		return nil, usagef("no letter has a reference that begins with %q: semel letters list shows those that are open", ref)
 	case len(found) > 1 && found[0].Ref != strings.ToLower(ref):
 		return nil, usagef("several letters have a reference that begins with %q: give more of it", ref)
 	}

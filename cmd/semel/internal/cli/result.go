@@ -26,6 +26,8 @@ type result struct {
 	looked bool
 	// left is what the source holds, waiting or claimed by anybody.
 	left int64
+	// notes are what there is to say of the source.
+	notes []string
 }
 
 // conclude looks at the tables, tells the result, and turns it into the exit
@@ -45,7 +47,7 @@ func (a *app) conclude(ctx context.Context, st *adapters.Store, r *result) error
 	}
 	code := r.code()
 	if r.fault != nil {
-		code, r.fault = faultCode(r.fault)
+		code, r.fault = faultCode(r.file, r.fault)
 		return exit(code, r.fault)
 	}
 	return exit(code, err)
@@ -175,8 +177,17 @@ func (r *result) printAccount(w io.Writer) {
 
 // printNext says what a person can do next, if there is anything.
 func (r *result) printNext(w io.Writer) {
+	all := r.account.Received + r.account.Taken
+	if all == 0 {
+		for _, n := range r.notes {
+			fmt.Fprintln(w, "note:", printable(n))
+		}
+	}
 	if n := r.dead(); n > 0 {
 		fmt.Fprintf(w, "%s: semel letters list %s\n", counted(n, "dead letter"), r.file.Path)
+	}
+	if all > 1 && all == r.account.Of[semel.Dead] {
+		fmt.Fprintf(w, "Not one could be handled. If the pipeline file is at fault, correct it, and then:\n  semel letters replay %s state=dead\n", r.file.Path)
 	}
 	if n := r.status.Letters[store.StateRetry]; n > 0 {
 		fmt.Fprintf(w, "%s to be tried again, the first %s; a running semel does it\n", counted(n, "message"), due(r.status.NextDue))

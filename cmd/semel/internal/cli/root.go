@@ -125,7 +125,7 @@ say of every message where it is now.
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
+		Args:              verbs,
 		RunE:              helpOnly,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
@@ -159,6 +159,24 @@ func helpOnly(c *cobra.Command, _ []string) error {
 	return exit(exitUsage, nil)
 }
 
+// verbs wants a verb that there is.
+func verbs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2 // letters that differ; the default is 0
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("%s has no verb %q: did you mean %s?", c.CommandPath(), args[0], near[0])
+	}
+	var names []string
+	for _, v := range c.Commands() {
+		if v.IsAvailableCommand() {
+			names = append(names, v.Name())
+		}
+	}
+	return fmt.Errorf("%s has no verb %q: it has %s", c.CommandPath(), args[0], strings.Join(names, ", "))
+}
+
 // arguments wants exactly these; a last one in brackets may be there any
 // number of times.
 func arguments(names ...string) cobra.PositionalArgs {
@@ -183,9 +201,9 @@ type place struct{ name, source, store string }
 
 func (p *place) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&p.name, "name", "", "the pipeline's name instead of that in the file ($SEMEL_NAME)")
-	f.StringVar(&p.source, "source", "", "its source ($SEMEL_SOURCE)")
-	f.StringVar(&p.store, "store", "", "its store ($SEMEL_STORE)")
+	f.StringVar(&p.name, "name", "", "a `NAME` instead of that in the file ($SEMEL_NAME)")
+	f.StringVar(&p.source, "source", "", "a `SOURCE` instead of that ($SEMEL_SOURCE)")
+	f.StringVar(&p.store, "store", "", "a `STORE` instead of that ($SEMEL_STORE)")
 }
 
 // load reads the pipeline file: flag over environment over file.

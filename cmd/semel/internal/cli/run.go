@@ -17,6 +17,7 @@ import (
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 	"github.com/semel-dev/semel/cmd/semel/internal/message"
+	"github.com/semel-dev/semel/cmd/semel/internal/sqlstep"
 )
 
 const runHelp = `Take messages from a source, apply each once, acknowledge after the commit.
@@ -52,9 +53,9 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.BoolVar(&o.once, "once", false, "end when nothing is left")
-	f.StringVar(&o.wait, "wait", "", "with --once: wait so long for parked messages (default: the longest delay)")
-	f.BoolVar(&o.check, "check", false, "check file, source, store and statements; change nothing")
-	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of what waits; change nothing")
+	f.StringVar(&o.wait, "wait", "", "`TIME` to wait for parked ones (default: longest delay)")
+	f.BoolVar(&o.check, "check", false, "check file, source, store, statements; change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would become of what waits; no change")
 	o.telling.flags(c)
 	o.place.flags(c)
 	return c
@@ -156,6 +157,7 @@ func (a *app) consumeTold(f *config.File, drain *consumer.Drain, t telling, p *p
 	if d, err := measure.Depth(ctx); err == nil {
 		r.left = d.Waiting + d.Claimed + d.Settling
 	}
+	r.notes, _ = adapters.Look(f).Check(ctx) // it was fine before the run
 	r.fault = errors.Join(r.fault, src.Close(ctx))
 	return a.conclude(ctx, st, &r)
 }
@@ -231,11 +233,20 @@ func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) con
 	}
 }
 
+// remedied adds what to do about a statement that the database does not take.
+func remedied(f *config.File, err error) error {
+	var at *sqlstep.FailedError
+	if !errors.As(err, &at) {
+		return err
+	}
+	return fmt.Errorf("%w\ncorrect statement %d of handle.sql in %s, or make what it names with setup:; semel run %s --check tries it", err, at.Step, f.Path, f.Path)
+}
+
 // faultCode is 1 for a name that belongs to another pipeline, else 2.
-func faultCode(err error) (int, error) {
+func faultCode(f *config.File, err error) (int, error) {
 	var taken *store.TakenError
 	if errors.As(err, &taken) {
 		return exitUsage, fmt.Errorf("%w: give this pipeline a name of its own (name: or --name), or it would take the other's messages for duplicates", err)
 	}
-	return exitFault, fmt.Errorf("%w\nnothing is lost: what was not finished comes again", err)
+	return exitFault, fmt.Errorf("%w\nnothing is lost: what was not finished comes again", remedied(f, err))
 }

@@ -12,15 +12,15 @@ import (
 )
 
 const schemaHelp = `semel keeps its own tables (semel_…) beside yours, in the same database. A run
-makes them where they are missing; where only others may change tables, print the
-statements for them and check afterwards.
+makes them where they are missing; where only others may change tables, print
+the statements for them and check afterwards.
 
 Example:
   semel schema print orders.yaml | less
   semel schema check orders.yaml`
 
 func (a *app) schemaCommand() *cobra.Command {
-	c := &cobra.Command{Use: "schema", Short: "Print, apply or check semel's own tables", Long: schemaHelp, Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "schema", Short: "Print, apply or check semel's own tables", Long: schemaHelp, Args: verbs,
 		RunE: helpOnly}
 	c.AddCommand(
 		a.schemaVerb("print FILE", "Print all statements, semel's and those of setup:", "", a.schemaPrint),

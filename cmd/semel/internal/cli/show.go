@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -109,19 +111,23 @@ func bodyJSON(body []byte) (text *string, other string) {
 }
 
 // withRevisions adds the content beside the letter's.
-func (j letterJSON) withRevisions(rs []store.Revision) letterJSON {
+func (j letterJSON) withRevisions(rs []store.Revision, now *semel.Message) letterJSON {
 	for _, r := range rs {
 		v := revisionJSON{N: r.N, At: r.At, By: r.By, Note: r.Note}
 		v.Body, v.BodyBase64 = bodyJSON(r.Message.Body)
 		j.Revisions = append(j.Revisions, v)
 	}
-	j.Revised = revised(rs)
+	j.Revised = revised(rs, now)
 	return j
 }
 
-// revised reports whether other content has taken the place of what the
-// producer sent.
-func revised(rs []store.Revision) bool { return len(rs) > 0 && rs[0].N == 0 }
+// revised reports whether now has taken the place of other content, which the
+// producer sent. What was sent is kept as well where only the id was read
+// later.
+func revised(rs []store.Revision, now *semel.Message) bool {
+	return len(rs) > 0 && rs[0].N == 0 && !(bytes.Equal(rs[0].Message.Body, now.Body) &&
+		slices.EqualFunc(rs[0].Message.Header, now.Header, func(a, b semel.Field) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) }))
+}
 
 func (a *app) showCommand() *cobra.Command {
 	var p place
@@ -135,7 +141,7 @@ func (a *app) showCommand() *cobra.Command {
 			return a.show(args[0], args[1], p, body, original)
 		}}
 	c.Flags().BoolVar(&body, "body", false, "write the body alone, as it is")
-	c.Flags().BoolVar(&original, "original", false, "with --body: what the producer sent, whatever it was changed to")
+	c.Flags().BoolVar(&original, "original", false, "with --body: what the producer sent, not the edit")
 	p.flags(c)
 	return c
 }
@@ -151,14 +157,14 @@ func (a *app) show(path, ref string, p place, body, original bool) error {
 			return exit(exitFault, err)
 		}
 		switch {
-		case body && original && revised(revisions):
+		case body && original && revised(revisions, &l.Message):
 			_, err = a.out.Write(revisions[0].Message.Body)
 			return err
 		case body:
 			_, err = a.out.Write(l.Message.Body)
 			return err
 		case a.json:
-			return writeJSON(a.out, letterOf(l).withContent(&l.Message).withRevisions(revisions))
+			return writeJSON(a.out, letterOf(l).withContent(&l.Message).withRevisions(revisions, &l.Message))
 		}
 		attempts, err := attemptsOf(ctx, st.Reader, f.Name, l)
 		if err != nil {
@@ -173,7 +179,7 @@ func (a *app) show(path, ref string, p place, body, original bool) error {
 // printRevisions shows what the producer sent, if it was changed, and the
 // content that was proposed last, beside the content that the letter has.
 func printRevisions(w io.Writer, f *config.File, l *store.Letter, rs []store.Revision) {
-	if revised(rs) {
+	if revised(rs, &l.Message) {
 		fmt.Fprintf(w, "\nas the producer sent it (--body --original writes it):")
 		printBody(w, rs[0].Message.Body)
 	}
@@ -242,7 +248,12 @@ func printLetter(w io.Writer, f *config.File, l *store.Letter, attempts []store.
 	t.Flush()
 	printBody(w, l.Message.Body)
 	if l.State == store.StateDead {
-		fmt.Fprintf(w, "\nTry it again:  semel letters replay %s %s\nGive it up:    semel letters discard %s %s --reason …\n", f.Path, l.Ref, f.Path, l.Ref)
+		fmt.Fprintf(w, `
+Try it again:  semel letters replay %[1]s %[2]s
+Repair it:     semel letters export %[1]s ref=%[2]s > letter.jsonl, then edit that file
+               semel letters import %[1]s letter.jsonl --replay
+Give it up:    semel letters discard %[1]s %[2]s --reason …
+`, f.Path, l.Ref)
 	}
 }
 

@@ -37,7 +37,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use: "status FILE", Short: "Where everything is now", Long: statusHelp, Args: arguments("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error { return a.status(args[0], p, rows) },
 	}
-	c.Flags().BoolVar(&rows, "rows", false, "compare the ledger with every row as well, which reads all of them")
+	c.Flags().BoolVar(&rows, "rows", false, "compare the ledger with every row as well (reads all)")
 	p.flags(c)
 	return c
 }

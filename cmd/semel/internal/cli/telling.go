@@ -22,9 +22,9 @@ type telling struct{ http, log, level string }
 
 func (t *telling) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&t.http, "http", "", "serve /metrics, /livez and /readyz at `HOST:PORT` (127.0.0.1:9465)")
-	f.StringVar(&t.log, "log", "", "log records as `FORMAT` text or json (no terminal: text)")
-	f.StringVar(&t.level, "log-level", "info", "`LEVEL` of records: debug, info, warn, error")
+	f.StringVar(&t.http, "http", "", "metrics and health at `HOST:PORT` (127.0.0.1:9465)")
+	f.StringVar(&t.log, "log", "", "records as `FORMAT` text or json (no terminal: text)")
+	f.StringVar(&t.level, "log-level", "info", "`LEVEL`: debug, info, warn, error")
 }
 
 func (t *telling) check() error {
@@ -73,7 +73,7 @@ func (t *telling) monitored(name string, p *progress) (*monitor, error) {
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
-		return nil, usagef("--http %s: %v", t.http, err)
+		return nil, usagef("--http %s: %w (choose an address of this machine and a port that is free; port 0 takes any)", t.http, err)
 	}
 	p.serving(ln.Addr())
 	ctx, cancel := context.WithCancel(context.Background())

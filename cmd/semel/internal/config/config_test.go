@@ -139,23 +139,23 @@ var problems = []struct{ replace, with, want string }{
 	{small, "a: 1\n---\nb: 1\n", "p.yaml:3:2: a second document: one pipeline a file"},
 	{small, "a: \xff\n", "p.yaml:1:4: not a text in UTF-8: save it as UTF-8"},
 	{small, "ab: x\na: \x00\n", "p.yaml:2:4: not a text in UTF-8: save it as UTF-8"},
-	{small, "a: [1,\n", "p.yaml:1:4: not YAML: sequence end token ']' not found"},
+	{small, "a: [1,\n", "p.yaml:1:4: not YAML: sequence end token ']' not found: write key: value, one a line, what belongs to a key indented below it"},
 	{"id: .event_id", `id: "\(.a)"`, `p.yaml:5:9: not YAML: found unknown escape character '(': put jq strings between single quotes: '"\(.a)"'`},
 	{"id: .event_id", `id: .a: b`, "p.yaml:5:7: not YAML: mapping value is not allowed in this context: put a value that contains a colon and a space between single quotes"},
 	{"  id: .event_id", "\tid: .event_id", "p.yaml:5:1: not YAML: found character '\t' that cannot start any token: indent with spaces; put values that begin with a special character between single quotes"},
 
-	{"message:", "mesage:", `p.yaml: message is missing: add message: {id: .event_id}, with a jq expression that gives each event its own id
-p.yaml:4:1: unknown key "mesage": did you mean message?`},
-	{"name: orders", "nonsense: orders", `p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it
-p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter, complete, done, start, message, inbox, trust_id, arbitrate, order, dead_holds, handle, setup, retry, keep, horizon, error_return, batch, max_crashes`},
+	{"message:", "mesage:", `p.yaml:4:1: unknown key "mesage": did you mean message?
+p.yaml: message is missing: add message: {id: .event_id}, with a jq expression that gives each event its own id`},
+	{"name: orders", "nonsense: orders", `p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter, complete, done, start, message, inbox, trust_id, arbitrate, order, dead_holds, handle, setup, retry, keep, horizon, error_return, batch, max_crashes
+p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it`},
 	{"name: orders", "name: orders\nname: b", `p.yaml:2:1: the key "name" twice: it is there in line 1 already; keep one`},
 	{"id: .event_id", "id: .event_id\n  filtr: .a", `p.yaml:6:3: unknown key "filtr" in message: did you mean filter?`},
 	{"name: orders", "name: 2024", "p.yaml:1:7: name must be a text, not a number: put it between quotes"},
-	{"name: orders", "name: [a]", "p.yaml:1:7: name must be a text, not a list"},
-	{"name: orders", "name:", "p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it\np.yaml:1:6: the value is empty: give a value, or remove the line"},
-	{"name: orders", "name: " + strings.Repeat("x", 256), "p.yaml:1:7: name has 256 bytes: at most 255 are allowed"},
-	{"name: orders", "name: &a orders", "p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it\np.yaml:1:7: anchors, aliases and tags are not taken: write the value out"},
-	{"name: orders", "3: orders", "p.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it\np.yaml:1:1: a key that is not a word: keys are plain words"},
+	{"name: orders", "name: [a]", "p.yaml:1:7: name must be a text, not a list: write one value behind the colon"},
+	{"name: orders", "name:", "p.yaml:1:6: the value is empty: give a value, or remove the line\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
+	{"name: orders", "name: " + strings.Repeat("x", 256), "p.yaml:1:7: name has 256 bytes: at most 255 are allowed: shorten it"},
+	{"name: orders", "name: &a orders", "p.yaml:1:7: anchors, aliases and tags are not taken: write the value out\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
+	{"name: orders", "3: orders", "p.yaml:1:1: a key that is not a word: keys are plain words\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
 
 	{"source: directory:spool\n", "", "p.yaml: source is missing: add a line source: directory:PATH"},
 	{"directory:spool", "spool", "p.yaml:2:9: source: it has no scheme: write directory:PATH"},
@@ -164,18 +164,18 @@ p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter
 	{"directory:spool", "directory://spool/x", "p.yaml:2:9: source: what follows directory:// is a host: write directory:///spool/x for an absolute path or directory:spool/x for a relative one"},
 	{"directory:spool", "kafka://joe:secret@host/t", `p.yaml:2:9: source: this build has no "kafka": write directory:PATH`},
 	{"sqlite:orders.db", "env:BAD", `p.yaml:3:8: store: this build has no "postgres": write sqlite:PATH`},
-	{"sqlite:orders.db", "env:NONE", "p.yaml:3:8: store: the environment variable NONE is not set"},
-	{"sqlite:orders.db", "file:none", "p.yaml:3:8: store: none cannot be read: no such file or directory"},
+	{"sqlite:orders.db", "env:NONE", "p.yaml:3:8: store: the environment variable NONE is not set: set it for this process, or write the place itself"},
+	{"sqlite:orders.db", "file:none", "p.yaml:3:8: store: none cannot be read: no such file or directory: name a file that this user may read, beside the pipeline file"},
 
 	{"  id: .event_id", "  key: .a", "p.yaml:5:6: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id"},
 	{"  id: .event_id", "  format: cloudevent", "p.yaml:5:9: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id\np.yaml:5:11: message.format cannot be \"cloudevent\": did you mean cloudevents?"},
-	{"id: .event_id", `id: .a | frob`, "p.yaml:5:7: message.id: function not defined: frob/0"},
-	{"id: .event_id", `id: '.a | )'`, `p.yaml:5:13: message.id: not a jq expression from ")" on`},
+	{"id: .event_id", `id: .a | frob`, "p.yaml:5:7: message.id: function not defined: frob/0: a field has a dot in front, as in .event_id"},
+	{"id: .event_id", `id: '.a | )'`, `p.yaml:5:13: message.id: not a jq expression from ")" on: a field is .name or ."its name", a text "…"`},
 	{"id: .event_id", "id: |\n    .a |\n    now", "p.yaml:7:5: message.id: now is refused: it differs at every delivery of the same message"},
 	{"id: .event_id", `id: '"a"'`, "p.yaml:5:7: message.id is the same for all messages: all but the first would be duplicates: use a field of the message, such as .event_id"},
 	{"id: .event_id", `id: 5`, "p.yaml:5:7: message.id must be a text, not a number: put it between quotes"},
-	{"id: .event_id", "id: .event_id\n  schema: none.json", "p.yaml:6:11: message.schema: none.json: no such file or directory"},
-	{"id: .event_id", "id: .event_id\n  schema: bad.json", "p.yaml:6:11: message.schema: bad.json: unexpected EOF"},
+	{"id: .event_id", "id: .event_id\n  schema: none.json", "p.yaml:6:11: message.schema: none.json: no such file or directory: name a JSON Schema that can be read, beside the pipeline file"},
+	{"id: .event_id", "id: .event_id\n  schema: bad.json", "p.yaml:6:11: message.schema: bad.json: unexpected EOF: name a JSON Schema that can be read, beside the pipeline file"},
 	{"id: .event_id", "id: .event_id\n  max_bytes: 2GiB", "p.yaml:6:14: message.max_bytes must be a size: write 65536, 64KiB or 16MiB; at most 1GiB"},
 	{"id: .event_id", "id: .event_id\n  max_depth: 0", "p.yaml:6:14: message.max_depth must be a whole number: 1 to 10000"},
 
@@ -189,13 +189,13 @@ p.yaml:1:1: unknown key "nonsense": one of name, source, store, files, delimiter
 	{"horizon: 7d", "horizon: 7", "p.yaml:9:10: horizon: a duration needs a unit: 500ms, 30s, 10m, 12h or 30d"},
 	{"horizon: 7d", "horizon: soon", "p.yaml:9:10: horizon: not a duration: write 500ms, 30s, 10m, 12h, 1d12h or 30d"},
 	{"horizon: 7d", "horizon: -7d", "p.yaml:9:10: horizon: not a duration: write 500ms, 30s, 10m, 12h, 1d12h or 30d"},
-	{"horizon: 7d", "horizon: 0s", "p.yaml:9:10: horizon must be above zero"},
+	{"horizon: 7d", "horizon: 0s", "p.yaml:9:10: horizon must be above zero: write 1s or more, or remove the line"},
 	{"horizon: 7d", "", "p.yaml: horizon is missing: add a line such as horizon: 7d, how late the source may deliver the same message again; ids are kept longer than that"},
 	{"horizon: 7d", "horizon: 7d\nkeep: 1d", "p.yaml:10:7: ids would be forgotten after 24h0m0s, before the source (168h0m0s) and the retries (1m25.2s) are over, and a late repeat applied again: keep at least 168h1m25.2s, or state a shorter horizon"},
 	{"horizon: 7d", "horizon: 40d", "p.yaml:9:10: ids would be forgotten after 720h0m0s, before the source (960h0m0s) and the retries (1m25.2s) are over, and a late repeat applied again: keep at least 960h1m25.2s, or state a shorter horizon"},
 	{"horizon: 7d", "horizon: 7d\nretry: {delays: 1s, imediate: 2}", `p.yaml:10:17: retry.delays must be a list, not a text: write [a, b], or one a line with a dash
 p.yaml:10:21: unknown key "imediate" in retry: did you mean immediate?`},
-	{"horizon: 7d", "horizon: 7d\nretry: {delays: [31d]}", "p.yaml:10:18: a delay of retry.delays is above 30 days"},
+	{"horizon: 7d", "horizon: 7d\nretry: {delays: [31d]}", "p.yaml:10:18: a delay of retry.delays is above 30 days: shorten it"},
 	{"horizon: 7d", "horizon: 7d\narbitrate: {version: .v}", "p.yaml:10:12: arbitrate needs message.key: versions are compared per key: add key: to message, such as .order.id"},
 	{"id: .event_id", "id: .event_id\n  key: .k\narbitrate: {as: date}", `p.yaml:7:12: arbitrate has no version: add version: with a jq expression, such as .revision
 p.yaml:7:17: arbitrate.as cannot be "date": one of integer, time`},
@@ -208,7 +208,7 @@ p.yaml:7:17: arbitrate.as cannot be "date": one of integer, time`},
 	{"  with: {id: .order.id}\n", "", "p.yaml:7:33: handle.sql: the parameter :id is not defined: add it under handle.with"},
 	{"{id: .order.id}", "{id: .order.id, b: .c}", "p.yaml:8:28: handle.with.b is not used: use :b in a statement, or remove it"},
 	{"{id: .order.id}", "{id: .order.id, b-c: .c}", "p.yaml:8:25: handle.with.b-c cannot be the name of a parameter: letters, digits and _, no digit first"},
-	{"{id: .order.id}", `{id: ".order["}`, `p.yaml:8:22: handle.with.id: the jq expression ends early`},
+	{"{id: .order.id}", `{id: ".order["}`, `p.yaml:8:22: handle.with.id: the jq expression ends early: complete it, or remove what its end waits for`},
 	{"  sql: DELETE", "  sql:\n    - exec: |\n        DELETE\n        FROM t WHERE é = :x -- \n      none: maybe\n    - {exe: x}\n    - [x]\n    - COMMIT DELETE", `p.yaml:10:26: handle.sql: the parameter :x is not defined: handle.with has id
 p.yaml:11:13: none cannot be "maybe": one of duplicate, superseded, stale, fail, ignore
 p.yaml:12:7: a step of handle.sql has no exec: add exec: with a statement
@@ -218,7 +218,7 @@ p.yaml:14:7: handle.sql: COMMIT is refused: the transaction belongs to the pipel
 	{"sql: DELETE FROM t WHERE id = :id", "sql: []", "p.yaml:7:8: handle.sql is an empty list: add a statement"},
 	{"horizon: 7d", "horizon: 7d\nsetup: |\n  CREATE TABLE IF NOT EXISTS a (b);\n  CREATE TABLE t (a);", "p.yaml:12:3: setup: setup runs at every start: write CREATE … IF NOT EXISTS"},
 	{"horizon: 7d", "horizon: 7d\nsetup: bad.sql", "bad.sql:2:1: setup: setup runs at every start: write CREATE … IF NOT EXISTS"},
-	{"horizon: 7d", "horizon: 7d\nsetup: [none.sql]", "p.yaml:10:9: setup: none.sql: no such file or directory"},
+	{"horizon: 7d", "horizon: 7d\nsetup: [none.sql]", "p.yaml:10:9: setup: none.sql: no such file or directory: name a file with statements that can be read, beside the pipeline file"},
 }
 
 func TestProblems(t *testing.T) {
@@ -278,10 +278,10 @@ func TestReferencesAndOverrides(t *testing.T) {
 
 func TestMissingFile(t *testing.T) {
 	_, err := Load("none.yaml", options())
-	if err == nil || err.Error() != "none.yaml: there is no such file: name a pipeline file" {
+	if err == nil || err.Error() != "none.yaml: there is no such file: name a pipeline file; semel init writes one" {
 		t.Error(err)
 	}
-	if _, err = Load(t.TempDir(), options()); err == nil || !strings.HasSuffix(err.Error(), ": cannot be read: is a directory") {
+	if _, err = Load(t.TempDir(), options()); err == nil || !strings.HasSuffix(err.Error(), ": cannot be read: is a directory: name a pipeline file that this user may read") {
 		t.Error(err)
 	}
 }

@@ -104,9 +104,9 @@ func Load(path string, opt Options) (*File, error) {
 }
 
 func openProblem(path string, err error) error {
-	p := Problem{File: path, What: "cannot be read: " + cause(err)}
+	p := Problem{File: path, What: "cannot be read: " + cause(err), Remedy: "name a pipeline file that this user may read"}
 	if errors.Is(err, fs.ErrNotExist) {
-		p.What, p.Remedy = "there is no such file", "name a pipeline file"
+		p.What, p.Remedy = "there is no such file", "name a pipeline file; semel init writes one"
 	}
 	return Problems{p}
 }
@@ -195,7 +195,7 @@ func (l *loader) names() {
 	case n == 0 && l.top["name"] == nil:
 		l.required("name", "add a line such as name: orders; everything remembered is kept under it")
 	case n > semel.MaxIDBytes:
-		l.problem(l.top["name"], "", "name has %d bytes: at most %d are allowed", n, semel.MaxIDBytes)
+		l.problem(l.top["name"], "shorten it", "name has %d bytes: at most %d are allowed", n, semel.MaxIDBytes)
 	}
 	f.Source = l.location("source", l.opt.Source, slices.Sorted(maps.Keys(l.opt.Sources)))
 	f.Store = l.location("store", l.opt.Store, slices.Sorted(maps.Keys(l.opt.Stores)))
@@ -238,7 +238,7 @@ func (l *loader) resolve(s string) (string, error) {
 		if v := l.opt.Getenv(name); v != "" {
 			return v, nil
 		}
-		return "", fmt.Errorf("the environment variable %s is not set", name)
+		return "", fmt.Errorf("the environment variable %s is not set: set it for this process, or write the place itself", name)
 	}
 	path, ok := strings.CutPrefix(s, "file:")
 	if !ok {
@@ -246,7 +246,7 @@ func (l *loader) resolve(s string) (string, error) {
 	}
 	b, err := os.ReadFile(l.beside(path))
 	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %s", path, cause(err))
+		return "", fmt.Errorf("%s cannot be read: %s: name a file that this user may read, beside the pipeline file", path, cause(err))
 	}
 	return strings.TrimSpace(string(b)), nil
 }
@@ -287,7 +287,7 @@ func (l *loader) retry() {
 	for _, n := range l.list(s["delays"], "retry.delays") {
 		d := l.positive(n, "a delay of retry.delays")
 		if d > retry.MaxDelay {
-			l.problem(n, "", "a delay of retry.delays is above %d days", retry.MaxDelay/(24*time.Hour))
+			l.problem(n, "shorten it", "a delay of retry.delays is above %d days", retry.MaxDelay/(24*time.Hour))
 		}
 		p.Delays = append(p.Delays, d)
 	}

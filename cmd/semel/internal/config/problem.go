@@ -34,7 +34,8 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Problems are all that was found, in the order of the file.
+// Problems are all that was found, in the order of the file; what is missing
+// comes last, since a misspelt key is often what is missing.
 type Problems []Problem
 
 // Error lists them, one a line.
@@ -47,8 +48,14 @@ func (p Problems) Error() string {
 }
 
 func (p Problems) sort() {
+	whole := func(p Problem) int {
+		if p.Pos == (Pos{}) {
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(p, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+		return cmp.Or(cmp.Compare(whole(a), whole(b)), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
 	})
 }
 

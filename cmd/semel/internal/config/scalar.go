@@ -79,7 +79,7 @@ func (r *reader) positive(n ast.Node, where string) time.Duration {
 	before := len(r.problems)
 	d := r.duration(n, where)
 	if n != nil && d == 0 && len(r.problems) == before {
-		r.problem(n, "", "%s must be above zero", where)
+		r.problem(n, "write 1s or more, or remove the line", "%s must be above zero", where)
 	}
 	return d
 }

@@ -69,7 +69,7 @@ func (l *loader) schema(n ast.Node) {
 	}
 	s, err := message.LoadSchema(l.beside(path))
 	if err != nil {
-		l.problem(n, "", "message.schema: %s: %s", path, cause(err))
+		l.problem(n, "name a JSON Schema that can be read, beside the pipeline file", "message.schema: %s: %s", path, cause(err))
 		return
 	}
 	l.file.Rules.Schema = s
@@ -263,7 +263,7 @@ func (l *loader) setup() {
 func (l *loader) setupFile(n ast.Node, path string) {
 	b, err := os.ReadFile(l.beside(path))
 	if err != nil {
-		l.problem(n, "", "setup: %s: %s", path, cause(err))
+		l.problem(n, "name a file with statements that can be read, beside the pipeline file", "setup: %s: %s", path, cause(err))
 		return
 	}
 	l.setupText(string(b), func(at int) Problem {

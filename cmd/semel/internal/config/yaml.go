@@ -80,13 +80,16 @@ func badByte(b []byte) int {
 	return -1
 }
 
+// defaultRemedy is for a text that the parser cannot make sense of.
+const defaultRemedy = "write key: value, one a line, what belongs to a key indented below it"
+
 func (r *reader) syntax(err error) {
 	var s *yaml.SyntaxError
 	if !errors.As(err, &s) || s.Token == nil {
-		r.problemAt(Pos{1, 1}, "", "not YAML: %v", err)
+		r.problemAt(Pos{1, 1}, defaultRemedy, "not YAML: %v", err)
 		return
 	}
-	remedy := ""
+	remedy := defaultRemedy
 	switch {
 	case strings.Contains(s.Message, "escape"):
 		remedy = `put jq strings between single quotes: '"\(.a)"'`
@@ -198,7 +201,7 @@ func (r *reader) text(n ast.Node, where string) string {
 	case *ast.LiteralNode:
 		return n.Value.Value
 	}
-	remedy := ""
+	remedy := "write one value behind the colon"
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		remedy = "put it between quotes"

@@ -70,7 +70,7 @@ var refused = map[string]string{
 // Compile reads a jq expression. The error is an *Error.
 func Compile(name, text string) (*Expr, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, &Error{0, "the expression is empty"}
+		return nil, &Error{0, "the expression is empty: write a jq expression, such as .event_id"}
 	}
 	q, err := gojq.Parse(text)
 	if err != nil {
@@ -93,9 +93,19 @@ func Compile(name, text string) (*Expr, error) {
 	e.bytes = slices.Contains(calls, "$body")
 	e.body = !ignoresInput(q)
 	if e.code, err = gojq.Compile(q, gojq.WithVariables(variables)); err != nil {
-		return nil, &Error{0, err.Error()}
+		return nil, &Error{0, err.Error() + ": " + remedy(calls)}
 	}
 	return e, nil
+}
+
+// remedy is for a program that names what is not there.
+func remedy(calls []string) string {
+	for _, name := range calls {
+		if strings.HasPrefix(name, "$") && !slices.Contains(variables, name) {
+			return "the variables are " + strings.Join(variables, " and ")
+		}
+	}
+	return "a field has a dot in front, as in .event_id"
 }
 
 func parseError(text string, err error) *Error {
@@ -105,9 +115,9 @@ func parseError(text string, err error) *Error {
 	}
 	at := min(max(0, p.Offset-len(p.Token)), len(text))
 	if p.Token == "" {
-		return &Error{at, "the jq expression ends early"}
+		return &Error{at, "the jq expression ends early: complete it, or remove what its end waits for"}
 	}
-	return &Error{at, fmt.Sprintf("not a jq expression from %q on", p.Token)}
+	return &Error{at, fmt.Sprintf(`not a jq expression from %q on: a field is .name or ."its name", a text "…"`, p.Token)}
 }
 
 // simple recognises paths of plain names, which need no jq.

@@ -52,7 +52,7 @@ func (h *Handler) Prepare(ctx context.Context, tx Preparer) error {
 	var errs []error
 	for i, s := range h.Steps {
 		if err := s.prepare(ctx, tx); err != nil {
-			errs = append(errs, fmt.Errorf("handle.sql, step %d: %w", i+1, err))
+			errs = append(errs, &FailedError{Step: i + 1, named: true, err: err})
 		}
 	}
 	return errors.Join(errs...)
@@ -67,12 +67,30 @@ func (s *Step) prepare(ctx context.Context, tx Preparer) error {
 	return nil
 }
 
-// name says which step it was, where there are several.
+// FailedError says which step a database did not take, from 1. Its text names
+// the step where there are several.
+type FailedError struct {
+	Step  int
+	named bool
+	err   error
+}
+
+func (e *FailedError) Error() string {
+	if !e.named {
+		return e.err.Error()
+	}
+	return fmt.Sprintf("handle.sql, step %d: %v", e.Step, e.err)
+}
+
+// Unwrap returns what the database said.
+func (e *FailedError) Unwrap() error { return e.err }
+
+// name says which step it was.
 func (h *Handler) name(i int, err error) error {
-	if len(h.Steps) == 1 || errors.Is(err, semel.ErrDuplicate) || errors.Is(err, semel.ErrSuperseded) || errors.Is(err, semel.ErrStale) {
+	if errors.Is(err, semel.ErrDuplicate) || errors.Is(err, semel.ErrSuperseded) || errors.Is(err, semel.ErrStale) {
 		return err
 	}
-	return fmt.Errorf("handle.sql, step %d: %w", i+1, err)
+	return &FailedError{Step: i + 1, named: len(h.Steps) > 1, err: err}
 }
 
 func (s *Step) run(ctx context.Context, tx Execer, values []any) error {
