@@ -66,10 +66,7 @@ func TestInitByFlags(t *testing.T) {
 	if strings.Count(next, "\n") != 4 {
 		t.Fatalf("want four commands: %v", e)
 	}
-	shell := exec.Command("sh", "-e", "-c", "semel() { "+rig.Program(t, "cmd/semel")+` "$@"; }`+"\n"+next)
-	if out, err := shell.CombinedOutput(); err != nil {
-		t.Fatalf("the commands that are shown:\n%s\n%v\n%s", next, err, out)
-	}
+	shell(t, q.Dir, next)
 	wantSent(t, q, "own_orders")
 	if n := len(q.Files("done")); n != 40 {
 		t.Errorf("%d files in done/, want 40", n)
@@ -80,6 +77,19 @@ func TestInitByFlags(t *testing.T) {
 	if s := q.Drain(0); s.Received != 0 {
 		t.Errorf("the file works no more: %+v", s)
 	}
+}
+
+// shell runs commands as they are shown to people, in dir, and returns what
+// they say.
+func shell(t *testing.T, dir, commands string) string {
+	t.Helper()
+	c := exec.Command("sh", "-e", "-c", "semel() { "+rig.Program(t, "cmd/semel")+` "$@"; }`+"\n"+commands)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the commands that are shown:\n%s\n%v\n%s", commands, err, out)
+	}
+	return string(out)
 }
 
 // conversation is a person at a terminal.

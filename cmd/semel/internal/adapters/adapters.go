@@ -111,6 +111,9 @@ type Store struct {
 	Pipeline Pipeline
 	// Classify sorts errors of the store.
 	Classify func(error) semel.Class
+	// Hint says what a person can do about an error of the store; "" if there
+	// is nothing to say.
+	Hint func(error) string
 	// Close gives everything back. It has nothing to tell: what was decided is
 	// committed before.
 	Close func()
@@ -197,7 +200,7 @@ type pipeline[Tx tx] struct{ store store.Backend[Tx] }
 func erase[Tx tx](st store.Backend[Tx], schema store.Schema) *Store {
 	return &Store{
 		Reader: st, Schema: schema, Desk: letter.Desk[Tx]{Store: st}, Pipeline: pipeline[Tx]{st},
-		Classify: st.Classify, Close: func() { _ = st.Close(context.Background()) },
+		Classify: st.Classify, Hint: func(error) string { return "" }, Close: func() { _ = st.Close(context.Background()) },
 	}
 }
 
@@ -211,7 +214,7 @@ func (p pipeline[Tx]) Setup(ctx context.Context, statements []string) error {
 		return nil
 	}
 	outcome, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
-		return setup(ctx, t, statements)
+		return p.setup(ctx, t, statements)
 	})
 	if err == nil && outcome != store.Committed {
 		err = errors.New("setup: the commit was not confirmed")
@@ -219,11 +222,17 @@ func (p pipeline[Tx]) Setup(ctx context.Context, statements []string) error {
 	return err
 }
 
-func setup(ctx context.Context, t sqlstep.Execer, statements []string) error {
+func (p pipeline[Tx]) setup(ctx context.Context, t Tx, statements []string) error {
 	for _, s := range statements {
-		if _, err := t.ExecContext(ctx, s); err != nil {
-			return fmt.Errorf("setup: %w", err)
+		_, err := t.ExecContext(ctx, s)
+		if err == nil {
+			continue
 		}
+		e := &semel.Error{Stage: "setup", Err: err}
+		if c := p.store.Classify(err); c == semel.ClassFault || c == semel.ClassPermanent {
+			e.Hint = "correct setup: in the pipeline file, or the tables that are there"
+		}
+		return e
 	}
 	return nil
 }
@@ -233,7 +242,7 @@ var errProved = errors.New("proved")
 
 func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep.Handler) error {
 	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
-		if err := setup(ctx, t, statements); err != nil {
+		if err := p.setup(ctx, t, statements); err != nil {
 			return err
 		}
 		if err := h.Prepare(ctx, t); err != nil {
@@ -253,7 +262,7 @@ func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep
 func (p pipeline[Tx]) Try(ctx context.Context, statements []string, h *sqlstep.Handler, msgs []semel.Message) ([]error, error) {
 	outcomes := make([]error, len(msgs))
 	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
-		if err := setup(ctx, t, statements); err != nil {
+		if err := p.setup(ctx, t, statements); err != nil {
 			return err
 		}
 		for i, m := range msgs {

@@ -2,6 +2,7 @@ package adapters
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,15 @@ func openSQLite(ctx context.Context, l config.Location) (*Store, error) {
 	}
 	st, err := sqlitestore.Open(ctx, l.Path, sqlitestore.Config{})
 	if err != nil {
-		return nil, &semel.Error{Stage: "open store", Err: err, Hint: sqliteHint(err)}
+		return nil, &semel.Error{Stage: "open store", Err: err, Hint: cmp.Or(sqliteHint(err), "is it a database that this user may write, on a local disk with room?")}
 	}
-	return erase[sqlstore.Tx](st, st), nil
+	s := erase[sqlstore.Tx](st, st)
+	s.Hint = sqliteHint
+	return s, nil
 }
 
-// sqliteHint is what a person can do about a database that does not open.
+// sqliteHint is what a person can do about a database that cannot be used; "" if it
+// is not that.
 func sqliteHint(err error) string {
 	const primary = 0xff
 	var coded interface{ Code() int }
@@ -38,10 +42,10 @@ func sqliteHint(err error) string {
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			return "the file is damaged: put a backup in its place, without the files -wal and -shm beside it, and see to the disk"
 		case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR:
-			return "make room on the disk, or see to it; nothing is lost"
+			return "make room on its disk, or see to the disk"
 		}
 	}
-	return "is it a database that this user may write, on a local disk with room?"
+	return ""
 }
 
 func existsSQLite(l config.Location) bool {

@@ -32,7 +32,7 @@ func (a *app) check(f *config.File) error {
 	c.Notes = append(c.Notes, notes...)
 	err := errors.Join(sourceErr, storeErr, unfit)
 	c.OK = err == nil
-	err = remedied(f, err)
+	err = remedied(f, "", err)
 	if a.json {
 		if jsonErr := writeJSON(a.out, c); jsonErr != nil {
 			return exit(exitFault, jsonErr)

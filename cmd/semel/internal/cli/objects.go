@@ -39,7 +39,7 @@ func (r *objects) next() (written, error) {
 		line, long, err := r.read()
 		if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0 && !long) {
 			if errors.Is(err, io.EOF) && rec.line > 0 {
-				rec.err = errors.New("it has no end")
+				rec.err = errors.New("it has no end: a line of letters export has to be whole")
 				return rec, nil
 			}
 			return rec, err
@@ -52,7 +52,7 @@ func (r *objects) next() (written, error) {
 			rec.line = r.line
 		case bytes.HasPrefix(line, []byte("{")): // the one before has no end
 			r.held, r.has = line, true
-			rec.err = errors.New("it has no end")
+			rec.err = errors.New("it has no end: a line of letters export has to be whole")
 			return rec, nil
 		}
 		if long || len(rec.text)+len(line) > maxRecord {

@@ -44,10 +44,12 @@ type progress struct {
 	deaths int
 	depth  broker.Depth
 	sized  bool // depth is known
-	pauses int  // of committers, at this moment
-	last   semel.Account
-	at     time.Time
-	rate   float64
+	// sizedAt is how much was decided when depth was counted.
+	sizedAt int64
+	pauses  int // of committers, at this moment
+	last    semel.Account
+	at      time.Time
+	rate    float64
 }
 
 func newProgress(name string, w io.Writer, t telling) *progress {
@@ -226,7 +228,7 @@ func (p *progress) measure(ctx context.Context, m broker.Measurer) {
 	for {
 		d, err := m.Depth(ctx)
 		p.mu.Lock()
-		p.depth, p.sized = d, err == nil
+		p.depth, p.sized, p.sizedAt = d, err == nil, p.last.Decided()
 		p.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -266,9 +268,15 @@ func (p *progress) record(a semel.Account) {
 		}
 	}
 	if p.sized {
-		fields = append(fields, slog.Int64("in_source", p.depth.Waiting+p.depth.Claimed+p.depth.Settling))
+		fields = append(fields, slog.Int64("in_source", p.left()))
 	}
 	p.log.Say(slog.LevelInfo, "progress", "progress", fields...)
+}
+
+// left is what the source holds: what it held when it was counted, without what
+// was decided since.
+func (p *progress) left() int64 {
+	return max(0, p.depth.Waiting+p.depth.Claimed+p.depth.Settling-(p.last.Decided()-p.sizedAt))
 }
 
 // pace smooths the rate over about two seconds on a terminal.
@@ -296,7 +304,7 @@ func (p *progress) text(a semel.Account, elapsed time.Duration) string {
 		}
 	}
 	if p.sized {
-		parts = append(parts, thousands(p.depth.Waiting+p.depth.Claimed+p.depth.Settling)+" in the source")
+		parts = append(parts, thousands(p.left())+" in the source")
 	}
 	return strings.Join(append(parts, span(elapsed.Truncate(100*time.Millisecond))), "  ")
 }

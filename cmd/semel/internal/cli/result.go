@@ -47,7 +47,7 @@ func (a *app) conclude(ctx context.Context, st *adapters.Store, r *result) error
 	}
 	code := r.code()
 	if r.fault != nil {
-		code, r.fault = faultCode(r.file, r.fault)
+		code, r.fault = faultCode(r.file, st, r.fault)
 		return exit(code, r.fault)
 	}
 	return exit(code, err)

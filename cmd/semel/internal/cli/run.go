@@ -192,8 +192,9 @@ func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapte
 	}
 	if err != nil {
 		code := startCode(st.Classify, err)
+		err = remedied(f, st.Hint(err), fmt.Errorf("%v: %w", f.Store, err))
 		st.Close()
-		return nil, exit(code, fmt.Errorf("%v: %w", f.Store, err))
+		return nil, exit(code, err)
 	}
 	return st, nil
 }
@@ -233,9 +234,13 @@ func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) con
 	}
 }
 
-// remedied adds what to do about a statement that the database does not take.
-func remedied(f *config.File, err error) error {
+// remedied adds what to do: about a statement that the database does not take,
+// or what the store hints at.
+func remedied(f *config.File, hint string, err error) error {
 	var at *sqlstep.FailedError
+	if hint != "" {
+		return fmt.Errorf("%w\n%s", err, hint)
+	}
 	if !errors.As(err, &at) {
 		return err
 	}
@@ -243,10 +248,10 @@ func remedied(f *config.File, err error) error {
 }
 
 // faultCode is 1 for a name that belongs to another pipeline, else 2.
-func faultCode(f *config.File, err error) (int, error) {
+func faultCode(f *config.File, st *adapters.Store, err error) (int, error) {
 	var taken *store.TakenError
 	if errors.As(err, &taken) {
 		return exitUsage, fmt.Errorf("%w: give this pipeline a name of its own (name: or --name), or it would take the other's messages for duplicates", err)
 	}
-	return exitFault, fmt.Errorf("%w\nnothing is lost: what was not finished comes again", remedied(f, err))
+	return exitFault, fmt.Errorf("%w\nnothing is lost: what was not finished comes again", remedied(f, st.Hint(err), err))
 }

@@ -71,7 +71,7 @@ func TestProgress(t *testing.T) {
 	a.Received = 12000
 	a.Count(semel.Applied, 10000)
 	a.Count(semel.Duplicate, 2000)
-	p.depth, p.sized = broker.Depth{Waiting: 3}, true
+	p.depth, p.sized = broker.Depth{Waiting: 12_003}, true // before anything was done
 	p.pace(a, began.Add(2*time.Second))
 	if got, want := p.text(a, 2*time.Second), "12,000 done  6,000/s  applied 10,000  duplicate 2,000  3 in the source  2.0 s"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -124,7 +124,7 @@ func TestRecords(t *testing.T) {
 		p := newProgress("orders", &w, tell)
 		began := time.Now()
 		p.at = began
-		p.depth, p.sized = broker.Depth{Waiting: 3}, true
+		p.depth, p.sized = broker.Depth{Waiting: 11}, true
 		var a semel.Account
 		a.Received = 9
 		a.Count(semel.Applied, 8)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -131,12 +132,16 @@ horizon: 7d
 `
 
 // problems are lines of small, what replaces them, and what is said of that.
+// tells finds what tells a reader what to do: a word that asks for it, or what
+// would be taken.
+var tells = regexp.MustCompile(`\b(write|add|use|did you mean|one of|remove|name a|put|give|set it|move|choose|keep|correct|complete|shorten|save|start with|make|state|needs?|has|is needed|\d+ to \d+|at (most|least))\b`)
+
 var problems = []struct{ replace, with, want string }{
 	{small, "", "p.yaml:1:1: the file is empty: start with the lines name, source, store, message and handle; semel run --help shows an example"},
 	{small, "# nothing\n", "p.yaml:1:1: the file is empty: start with the lines name, source, store, message and handle; semel run --help shows an example"},
 	{small, "hello\n", "p.yaml:1:1: the file must be keys and values, not a text: write key: value, one a line"},
 	{small, "- a\n", "p.yaml:1:1: the file must be keys and values, not a list: write key: value, one a line"},
-	{small, "a: 1\n---\nb: 1\n", "p.yaml:3:2: a second document: one pipeline a file"},
+	{small, "a: 1\n---\nb: 1\n", "p.yaml:3:2: a second document: write one pipeline a file"},
 	{small, "a: \xff\n", "p.yaml:1:4: not a text in UTF-8: save it as UTF-8"},
 	{small, "ab: x\na: \x00\n", "p.yaml:2:4: not a text in UTF-8: save it as UTF-8"},
 	{small, "a: [1,\n", "p.yaml:1:4: not YAML: sequence end token ']' not found: write key: value, one a line, what belongs to a key indented below it"},
@@ -155,7 +160,7 @@ p.yaml: name is missing: add a line such as name: orders; everything remembered 
 	{"name: orders", "name:", "p.yaml:1:6: the value is empty: give a value, or remove the line\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
 	{"name: orders", "name: " + strings.Repeat("x", 256), "p.yaml:1:7: name has 256 bytes: at most 255 are allowed: shorten it"},
 	{"name: orders", "name: &a orders", "p.yaml:1:7: anchors, aliases and tags are not taken: write the value out\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
-	{"name: orders", "3: orders", "p.yaml:1:1: a key that is not a word: keys are plain words\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
+	{"name: orders", "3: orders", "p.yaml:1:1: a key that is not a word: write plain words as keys\np.yaml: name is missing: add a line such as name: orders; everything remembered is kept under it"},
 
 	{"source: directory:spool\n", "", "p.yaml: source is missing: add a line source: directory:PATH"},
 	{"directory:spool", "spool", "p.yaml:2:9: source: it has no scheme: write directory:PATH"},
@@ -170,8 +175,8 @@ p.yaml: name is missing: add a line such as name: orders; everything remembered 
 	{"  id: .event_id", "  key: .a", "p.yaml:5:6: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id"},
 	{"  id: .event_id", "  format: cloudevent", "p.yaml:5:9: message has no id: add id: with a jq expression that gives each event its own id, such as .event_id\np.yaml:5:11: message.format cannot be \"cloudevent\": did you mean cloudevents?"},
 	{"id: .event_id", `id: .a | frob`, "p.yaml:5:7: message.id: function not defined: frob/0: a field has a dot in front, as in .event_id"},
-	{"id: .event_id", `id: '.a | )'`, `p.yaml:5:13: message.id: not a jq expression from ")" on: a field is .name or ."its name", a text "…"`},
-	{"id: .event_id", "id: |\n    .a |\n    now", "p.yaml:7:5: message.id: now is refused: it differs at every delivery of the same message"},
+	{"id: .event_id", `id: '.a | )'`, `p.yaml:5:13: message.id: not a jq expression from ")" on: write a field as .name or ."its name", a text as "…"`},
+	{"id: .event_id", "id: |\n    .a |\n    now", "p.yaml:7:5: message.id: now is refused: it differs at every delivery of the same message; use what the message has"},
 	{"id: .event_id", `id: '"a"'`, "p.yaml:5:7: message.id is the same for all messages: all but the first would be duplicates: use a field of the message, such as .event_id"},
 	{"id: .event_id", `id: 5`, "p.yaml:5:7: message.id must be a text, not a number: put it between quotes"},
 	{"id: .event_id", "id: .event_id\n  schema: none.json", "p.yaml:6:11: message.schema: none.json: no such file or directory: name a JSON Schema that can be read, beside the pipeline file"},
@@ -184,7 +189,7 @@ p.yaml: name is missing: add a line such as name: orders; everything remembered 
 	{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: ab", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
 	{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: '\"'", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
 	{"horizon: 7d", "horizon: 7d\ndelimiter: ;", `p.yaml:10:12: delimiter is for CSV: add files: csv, or remove it`},
-	{"horizon: 7d", "horizon: 7d\ntrust_id: yes", "p.yaml:10:11: trust_id must be true or false, not a text: true or false"},
+	{"horizon: 7d", "horizon: 7d\ntrust_id: yes", "p.yaml:10:11: trust_id must be true or false, not a text: write true or false"},
 	{"horizon: 7d", "horizon: 7d\nbatch: many", "p.yaml:10:8: batch must be a whole number: 1 to 100000"},
 	{"horizon: 7d", "horizon: 7", "p.yaml:9:10: horizon: a duration needs a unit: 500ms, 30s, 10m, 12h or 30d"},
 	{"horizon: 7d", "horizon: soon", "p.yaml:9:10: horizon: not a duration: write 500ms, 30s, 10m, 12h, 1d12h or 30d"},
@@ -207,7 +212,7 @@ p.yaml:7:17: arbitrate.as cannot be "date": one of integer, time`},
 	{"DELETE FROM t WHERE id = :id", "DELETE FROM t WHERE id = :idd", "p.yaml:7:33: handle.sql: the parameter :idd is not defined: handle.with has id"},
 	{"  with: {id: .order.id}\n", "", "p.yaml:7:33: handle.sql: the parameter :id is not defined: add it under handle.with"},
 	{"{id: .order.id}", "{id: .order.id, b: .c}", "p.yaml:8:28: handle.with.b is not used: use :b in a statement, or remove it"},
-	{"{id: .order.id}", "{id: .order.id, b-c: .c}", "p.yaml:8:25: handle.with.b-c cannot be the name of a parameter: letters, digits and _, no digit first"},
+	{"{id: .order.id}", "{id: .order.id, b-c: .c}", "p.yaml:8:25: handle.with.b-c cannot be the name of a parameter: use letters, digits and _, no digit first"},
 	{"{id: .order.id}", `{id: ".order["}`, `p.yaml:8:22: handle.with.id: the jq expression ends early: complete it, or remove what its end waits for`},
 	{"  sql: DELETE", "  sql:\n    - exec: |\n        DELETE\n        FROM t WHERE é = :x -- \n      none: maybe\n    - {exe: x}\n    - [x]\n    - COMMIT DELETE", `p.yaml:10:26: handle.sql: the parameter :x is not defined: handle.with has id
 p.yaml:11:13: none cannot be "maybe": one of duplicate, superseded, stale, fail, ignore
@@ -231,6 +236,13 @@ func TestProblems(t *testing.T) {
 		}
 		if err.Error() != tc.want {
 			t.Errorf("%q:\n got %s\nwant %s", tc.with, err, tc.want)
+		}
+		var all Problems
+		errors.As(err, &all)
+		for _, p := range all {
+			if !tells.MatchString(p.What + ": " + p.Remedy) {
+				t.Errorf("%q: it is not said what to do: %v", tc.with, p)
+			}
 		}
 		if strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: the password is shown", tc.with)

@@ -152,7 +152,7 @@ func (l *loader) with(n ast.Node) (names []string, exprs []*message.Expr, nodes 
 	all := map[string]ast.Node{}
 	l.entries(n, "handle.with", func(key, value ast.Node, name string) {
 		if !isParameter(name) {
-			l.problem(key, "letters, digits and _, no digit first", "handle.with.%s cannot be the name of a parameter", name)
+			l.problem(key, "use letters, digits and _, no digit first", "handle.with.%s cannot be the name of a parameter", name)
 			return
 		}
 		all[name] = value

@@ -65,7 +65,7 @@ func (r *reader) document(text []byte) ast.Node {
 	case 1:
 		return docs[0]
 	}
-	r.problem(docs[1], "one pipeline a file", "a second document")
+	r.problem(docs[1], "write one pipeline a file", "a second document")
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (r *reader) entries(n ast.Node, where string, fn func(key, value ast.Node, 
 	for _, e := range r.mappingValues(n, where) {
 		key, ok := e.Key.(*ast.StringNode)
 		if !ok {
-			r.problem(e.Key, "keys are plain words", "a key that is not a word%s", in(where))
+			r.problem(e.Key, "write plain words as keys", "a key that is not a word%s", in(where))
 			continue
 		}
 		if first, again := seen[key.Value]; again {
@@ -230,7 +230,7 @@ func (r *reader) boolean(n ast.Node, where string) bool {
 	}
 	b, ok := n.(*ast.BoolNode)
 	if !ok {
-		r.problem(n, "true or false", "%s must be true or false, not %s", where, typeOf(n))
+		r.problem(n, "write true or false", "%s must be true or false, not %s", where, typeOf(n))
 		return false
 	}
 	return b.Value

@@ -86,6 +86,9 @@ func Compile(name, text string) (*Expr, error) {
 	calls := callsOf(q)
 	for _, name := range calls {
 		if why, ok := refused[name]; ok {
+			if !strings.Contains(why, "; ") {
+				why += "; use what the message has"
+			}
 			return nil, &Error{max(0, strings.Index(text, name)), fmt.Sprintf("%s is refused: it %s", name, why)}
 		}
 	}
@@ -117,7 +120,7 @@ func parseError(text string, err error) *Error {
 	if p.Token == "" {
 		return &Error{at, "the jq expression ends early: complete it, or remove what its end waits for"}
 	}
-	return &Error{at, fmt.Sprintf(`not a jq expression from %q on: a field is .name or ."its name", a text "…"`, p.Token)}
+	return &Error{at, fmt.Sprintf(`not a jq expression from %q on: write a field as .name or ."its name", a text as "…"`, p.Token)}
 }
 
 // simple recognises paths of plain names, which need no jq.
