@@ -404,7 +404,6 @@ func (w *committer[Tx]) announce(items []item) error {
 		s := suspicion(it)
 		*s = start(*s, len(items), it.d.Position.Offset)
 		if len(items) == 1 && it.unread && deaths(it) > w.c.cfg.MaxCrashes {
-			it.d.ID, it.d.Key = "", ""
 			w.quarantine(it)
 			return nil
 		}

@@ -64,13 +64,19 @@ func (c *Consumer[Tx]) accept(ds []semel.Delivery, queues []chan []item) {
 }
 
 // read decodes the items that are unread, or those that are not known to be.
+// A delivery that is set aside unread has no id: what its source says of it is
+// not what the decoder would, and its letter has to show that it was not read.
 func (c *Consumer[Tx]) read(items []item, unread bool) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for i := range items {
-		if it := &items[i]; it.unread == unread && it.fate == run {
+		switch it := &items[i]; {
+		case it.unread != unread:
+		case it.fate == run:
 			it.unread = false
 			c.decode(it)
+		case it.unread && it.letter == nil:
+			it.d.ID, it.d.Key = "", ""
 		}
 	}
 }
