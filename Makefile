@@ -20,7 +20,7 @@ PLATFORMS ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: example
 example: ## Run the flights example into .work/flights/flights.db (ARGS=--json for one line of JSON)
@@ -37,11 +37,18 @@ dist: ## Build what a release consists of into dist/: static binaries for five p
 	GO=$(GO) packaging/dist $(VERSION) $(PLATFORMS)
 
 .PHONY: test
-test: ## Run all tests that need nothing but Go
-	$(GO) test $(packages) $(ARGS)
+test: ## Run all tests; starts real servers, and as root installs them (see go run ./test/servers -h)
+	$(GO) run ./test/servers run -- $(GO) test $(packages) $(ARGS)
+
+.PHONY: servers-up servers-down
+servers-up: ## Start the servers of the tests in the background, for work by hand, and print their addresses
+	@$(GO) run ./test/servers up $(ARGS)
+
+servers-down: ## Stop what servers-up started
+	@$(GO) run ./test/servers down
 
 .PHONY: test-core
-test-core: ## Run the tests of the core module alone: standard library only, seconds
+test-core: ## Run the tests of the core module alone: they need nothing but Go, seconds
 	$(GO) test ./... $(ARGS)
 
 .PHONY: check

@@ -6,7 +6,21 @@ require github.com/semel-dev/semel v0.0.0
 
 replace github.com/semel-dev/semel => ..
 
-require github.com/semel-dev/semel/store/sqlitestore v0.0.0
+require (
+	github.com/go-sql-driver/mysql v1.10.1
+	github.com/jackc/pgx/v5 v5.13.0
+	github.com/semel-dev/semel/store/sqlitestore v0.0.0
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+)
 
 require github.com/creack/pty v1.1.24
 
