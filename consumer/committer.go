@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/inbox"
+	"github.com/semel-dev/semel/letter"
 	"github.com/semel-dev/semel/store"
 )
 
@@ -159,6 +161,9 @@ func (w *committer[Tx]) takeOver(items []item) error {
 func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 	name := w.c.cfg.Name
 	return w.commit(w.hard, func(ctx context.Context, tx Tx) error {
+		if err := w.setAside(ctx, tx, items); err != nil {
+			return err
+		}
 		rows, err := w.c.store.Suspects(ctx, tx, name, units, nil)
 		if err != nil {
 			return err
@@ -181,6 +186,32 @@ func (w *committer[Tx]) bookTakeOver(items []item, units []string) error {
 		now = slices.CompactFunc(now, func(x, y store.Suspect) bool { return x.Unit == y.Unit })
 		return w.c.store.Suspect(ctx, tx, name, now)
 	})
+}
+
+// setAside finds the deliveries that were set aside unread before and come
+// again, because the process died before it could settle them. Their letters
+// stand for them; to decode one would kill once more.
+func (w *committer[Tx]) setAside(ctx context.Context, tx Tx, items []item) error {
+	doubted := map[string][]*item{}
+	for i := range items {
+		if it := &items[i]; it.suspect != nil {
+			ref := letter.Ref(w.c.cfg.Name, "", store.Print(&it.d.Message), it.d.Origin())
+			doubted[ref] = append(doubted[ref], it)
+		}
+	}
+	letters, err := w.c.store.Find(ctx, tx, w.c.cfg.Name, nil, slices.Sorted(maps.Keys(doubted)), nil)
+	if err != nil {
+		return err
+	}
+	for i := range letters {
+		if l := &letters[i]; l.State.Open() {
+			for _, it := range doubted[l.Ref] {
+				it.suspect = nil
+				it.bury(l.Class, l.Reason, nil)
+			}
+		}
+	}
+	return nil
 }
 
 // arrange sets aside what has to run apart (work taken over from the dead) and
