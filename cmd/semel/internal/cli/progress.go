@@ -226,9 +226,12 @@ func (p *progress) measure(ctx context.Context, m broker.Measurer) {
 	t := time.NewTicker(depthEvery)
 	defer t.Stop()
 	for {
+		p.mu.Lock()
+		decided := p.last.Decided()
+		p.mu.Unlock()
 		d, err := m.Depth(ctx)
 		p.mu.Lock()
-		p.depth, p.sized, p.sizedAt = d, err == nil, p.last.Decided()
+		p.depth, p.sized, p.sizedAt = d, err == nil, decided
 		p.mu.Unlock()
 		select {
 		case <-ctx.Done():

@@ -145,3 +145,27 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		t.Fatalf("%d texts: %v", n, err)
 	}
 }
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+// TestOutputThatIsLost: no verb ends well when its output went nowhere.
+func TestOutputThatIsLost(t *testing.T) {
+	b := newBench(t, pipeline)
+	b.deliver("a.json", `{"id":"a","key":"a","n":500}`)
+	b.want(exitDead, "run FILE --once")
+	for _, line := range []string{
+		"--help", "version", "version --json", "status FILE", "status FILE --json", "explain FILE a", "run FILE --once", "run FILE --once --json",
+		"run FILE --check", "run FILE --dry-run", "letters list FILE", "letters groups FILE", "letters count FILE", "letters export FILE", "letters list FILE --json",
+		"schema print FILE", "schema check FILE", "letters replay FILE state=dead --dry-run",
+	} {
+		var stderr strings.Builder
+		a := &app{in: strings.NewReader(""), out: full{}, err: &stderr, getenv: func(string) string { return "" }, exit: func(int) {}}
+		code := a.main(strings.Fields(strings.Replace(line, "FILE", b.file, 1)))
+		if code != exitFault || strings.Count(stderr.String(), "no space left: make room for it, or write it elsewhere") != 1 || strings.Contains(stderr.String(), "--help") {
+			t.Errorf("%s: exit code %d, %s", line, code, stderr.String())
+		}
+	}
+}

@@ -80,10 +80,34 @@ func (a *app) main(args []string) int {
 		return exitUsage
 	}
 	defer restore()
+	out := &outlet{Writer: a.out}
+	a.out = out
 	root := a.root()
 	root.SetArgs(args)
 	ran, err := root.ExecuteC()
-	return a.report(ran, err)
+	if out.err == nil {
+		return a.report(ran, err)
+	}
+	if !errors.Is(err, out.err) {
+		a.report(ran, err)
+	}
+	fmt.Fprintf(a.err, "%s: the output is not whole: %v: make room for it, or write it elsewhere\n", ran.CommandPath(), out.err)
+	return exitFault
+}
+
+// outlet keeps the first error of what is written to: whoever reads the output
+// of a verb that ends well has all of it.
+type outlet struct {
+	io.Writer
+	err error
+}
+
+func (o *outlet) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
 }
 
 // report prints an error once, and says where help is if the command line was
@@ -278,6 +302,9 @@ func isTerminal(r io.Reader) bool {
 
 // terminal returns the width of w if it is a terminal.
 func terminal(w io.Writer) (width int, ok bool) {
+	if o, ok := w.(*outlet); ok {
+		w = o.Writer
+	}
 	f, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(f.Fd())) {
 		return 0, false

@@ -283,7 +283,7 @@ func TestReferencesAndOverrides(t *testing.T) {
 		}
 	}
 	opt.Store = "mysql:x"
-	if _, err := load(t, small, opt); err == nil || err.Error() != `--store: this build has no "mysql": write sqlite:PATH` {
+	if _, err := load(t, small, opt); err == nil || err.Error() != `--store or $SEMEL_STORE: this build has no "mysql": write sqlite:PATH` {
 		t.Errorf("unknown store on the command line: %v", err)
 	}
 }

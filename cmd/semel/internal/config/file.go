@@ -224,7 +224,7 @@ func (l *loader) location(key, override string, schemes []string) Location {
 		}
 	}
 	if override != "" {
-		l.problems = append(l.problems, Problem{File: "--" + key, What: err.Error()})
+		l.problems = append(l.problems, Problem{File: "--" + key + " or $SEMEL_" + strings.ToUpper(key), What: err.Error()})
 	} else {
 		l.problem(n, "", "%s: %v", key, err)
 	}
