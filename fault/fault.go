@@ -34,6 +34,16 @@ const (
 	Started Point = "S1-started" // start of a lone message committed, handler not run
 )
 
+// Points of an effect outside of the database, in order.
+const (
+	Intended    Point = "E1-intended"     // the intent is committed, nothing is called
+	Called      Point = "E2-called"       // the call is over, its result is nowhere but in memory
+	ResultKnown Point = "E3-result-known" // the result is committed, the caller does not know
+)
+
+// Effects returns the points of package effect.
+func Effects() []Point { return []Point{Intended, Called, ResultKnown} }
+
 // all is in the order of the pipeline.
 var all = [...]Point{Received, Decoded, Opened, Admitted, Handled, Committed, Settling, Parked, Stored, Retaken, Started}
 

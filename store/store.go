@@ -320,14 +320,14 @@ type Purge struct {
 }
 
 // Purged is what one step removed.
-type Purged struct{ Records, Letters, Fences, Workers int64 }
+type Purged struct{ Records, Letters, Fences, Workers, Effects int64 }
 
 // More reports whether the step removed anything.
 func (p Purged) More() bool { return p != Purged{} }
 
 // Janitor removes old rows: inbox records (never those of open letters),
-// closed letters, fences of scopes without an owner, marks of dead workers.
-// Versions and holds are never touched. The ledger is written in the same
+// closed letters, fences of scopes without an owner, marks of dead workers,
+// effects whose result is known. Versions and holds are never touched. The ledger is written in the same
 // transaction. Safe to run from several processes.
 type Janitor interface {
 	Purge(ctx context.Context, p Purge) (Purged, error)

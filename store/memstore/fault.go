@@ -56,6 +56,10 @@ const (
 	OpGroups      Op = "groups"
 	OpRevisions   Op = "revisions"
 	OpPurge       Op = "purge"
+	OpMoveEffect  Op = "moveeffect"
+	// OpMovedEffect is asked after the commit of moveeffect.
+	OpMovedEffect Op = "movedeffect"
+	OpEffects     Op = "effects"
 )
 
 // Step is an operation that is about to run. Mark is that of the transaction

@@ -55,6 +55,7 @@ type database struct {
 	causes   table[key, store.Group] // what a cause means, by its id
 	holds    table[key, store.Hold]
 	suspects table[key, store.Suspect]
+	effects  table[key, effectRow]
 	serial   int64 // numbers letters and assignments
 }
 
@@ -78,10 +79,10 @@ type undoable interface {
 }
 
 // tables lists all of them.
-func (s *database) tables() [14]undoable {
+func (s *database) tables() [15]undoable {
 	return [...]undoable{
 		&s.user, &s.workers, &s.identity, &s.fences, &s.inbox, &s.ledger,
-		&s.versions, &s.letters, &s.byID, &s.lettered, &s.waiting, &s.causes, &s.holds, &s.suspects,
+		&s.versions, &s.letters, &s.byID, &s.lettered, &s.waiting, &s.causes, &s.holds, &s.suspects, &s.effects,
 	}
 }
 

@@ -28,6 +28,7 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (store.Purged, error) 
 			done.Fences = s.purgeFences(&c)
 		}
 		done.Workers = s.purgeMarks(&c)
+		done.Effects = s.purgeEffects(&c)
 		return nil
 	})
 	if err != nil {

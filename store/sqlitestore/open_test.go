@@ -240,7 +240,7 @@ func TestMigrate(t *testing.T) {
 func TestStatementsByHand(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "m.db"), Config{})
 	execute(t, s, s.Statements()...)
-	execute(t, s, "INSERT INTO semel_schema (version, at) VALUES (1, 0)")
+	execute(t, s, "INSERT INTO semel_schema (version, at) VALUES (2, 0)")
 	if pending, err := s.Pending(t.Context()); err != nil || len(pending) != 0 {
 		t.Errorf("pending: %q, %v", pending, err)
 	}

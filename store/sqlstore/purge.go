@@ -125,6 +125,10 @@ func (t *tx) purge(n, before int64, p store.Purge, old [][]byte, out *store.Purg
 	}
 	out.Workers, err = t.exec(`DELETE FROM semel_batch WHERE (consumer, worker, slot) IN (SELECT consumer, worker, slot
 		FROM semel_batch WHERE consumer = ? AND at <= ? LIMIT ?)`, n, before, p.Limit)
+	if err != nil {
+		return err
+	}
+	out.Effects, err = t.purgeEffects(n, before, p.Limit)
 	return err
 }
 

@@ -22,6 +22,6 @@ func SQLite() *Dialect {
 		Begin:      "BEGIN IMMEDIATE",
 		Now:        "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
 		HasTable:   "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?",
-		Migrations: [][]string{slices.Concat(sqliteBatches(), sqliteLetters(), sqliteAccounts())},
+		Migrations: [][]string{slices.Concat(sqliteBatches(), sqliteLetters(), sqliteAccounts()), sqliteEffects()},
 	}
 }

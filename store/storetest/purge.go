@@ -35,6 +35,7 @@ func (s *suite[Tx]) purge(b store.Backend[Tx], p store.Purge) (sum store.Purged)
 		sum.Letters += step.Letters
 		sum.Fences += step.Fences
 		sum.Workers += step.Workers
+		sum.Effects += step.Effects
 	}
 	s.Fatal("purging does not end")
 	return sum

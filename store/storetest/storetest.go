@@ -67,6 +67,11 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 	run("List", listTests[Tx]())
 	run("Status", statusTests[Tx]())
 	run("Purge", purgeTests[Tx]())
+	if _, ok := h.New(t).(store.Effects); ok {
+		run("Effects", effectTests[Tx]())
+	} else {
+		t.Log("the store does not keep effects outside of the database")
+	}
 }
 
 // suite is one test with its store.

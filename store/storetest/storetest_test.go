@@ -298,6 +298,13 @@ func broken() map[string]struct {
 		"hoarding":    {func(s *memstore.Store) backend { return hoarding{s} }, "Purge/Records"},
 		"hasty":       {func(s *memstore.Store) backend { return hasty{s} }, "Purge/Keeps"},
 		"volatile":    {func(s *memstore.Store) backend { return volatile{s} }, "Capabilities/Durable"},
+		"tokenless":   {func(s *memstore.Store) backend { return tokenless{s} }, "Effects/Token"},
+		"greedy":      {func(s *memstore.Store) backend { return greedy{s} }, "Effects/Race"},
+		"unleased":    {func(s *memstore.Store) backend { return unleased{s} }, "Effects/Lease"},
+		"blunt":       {func(s *memstore.Store) backend { return blunt{s} }, "Effects/Names"},
+		"cutting":     {func(s *memstore.Store) backend { return cutting{s} }, "Effects/Round"},
+		"settled":     {func(s *memstore.Store) backend { return settled{s} }, "Effects/Purge"},
+		"all":         {func(s *memstore.Store) backend { return all{s} }, "Effects/List"},
 		"":            {func(s *memstore.Store) backend { return s }, ""},
 	}
 }
