@@ -178,10 +178,10 @@ func (b *batch[Tx]) handle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, hooksKey{}, &b.hooks), b.c.cfg.HandlerTimeout)
 	defer cancel()
 	var err error
-	if b.c.work.each != nil {
-		err = b.handleEach(ctx)
-	} else {
+	if b.c.work.batch != nil {
 		err = b.handleBatch(ctx)
+	} else {
+		err = b.handleEach(ctx)
 	}
 	b.handled, b.expired = time.Since(begin), ctx.Err() != nil
 	if err == nil {
@@ -195,6 +195,9 @@ func (b *batch[Tx]) handleEach(ctx context.Context) error {
 		it := &b.items[i]
 		if it.verdict != semel.Undecided {
 			continue
+		}
+		if b.c.work.prepare != nil && it.prepared == nil {
+			return errUnprepared
 		}
 		if b.c.deferred != nil {
 			b.c.deferred.Begin(b.tx, i)
@@ -251,7 +254,15 @@ func (b *batch[Tx]) flush(ctx context.Context, late func(int, error) bool) (err 
 	return b.c.deferred.Flush(ctx, b.tx, late)
 }
 
-func (b *batch[Tx]) call(ctx context.Context, it *item) (err error) {
+func (b *batch[Tx]) call(ctx context.Context, it *item) error {
+	if it.prepared != nil {
+		return b.finish(ctx, it.prepared)
+	}
+	return b.observed(ctx, it, func(ctx context.Context) error { return b.c.work.each(ctx, b.tx, it.d.Message) })
+}
+
+// observed runs a handler, and tells the observer.
+func (b *batch[Tx]) observed(ctx context.Context, it *item, fn func(context.Context) error) (err error) {
 	if f := b.c.cfg.Observer.Handle; f != nil {
 		observed, end := f(ctx, &it.d.Message)
 		ctx = observed
@@ -260,7 +271,7 @@ func (b *batch[Tx]) call(ctx context.Context, it *item) (err error) {
 		}
 	}
 	defer recovered(&err)
-	return b.c.work.each(ctx, b.tx, it.d.Message)
+	return fn(ctx)
 }
 
 // recovered turns a panic into an error. A crash that a fault hook stages must

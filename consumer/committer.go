@@ -501,6 +501,9 @@ func (w *committer[Tx]) after(items []item, err error) error {
 		return w.waitForKey(full)
 	case w.hard.Err() != nil:
 		return nil //nolint:nilerr // cancelled handlers are charged with nothing
+	case errors.Is(err, errUnprepared):
+		w.prepare(items)
+		return nil
 	case errors.As(err, &failed):
 		return w.failed(items, failed)
 	case errors.As(err, &opaque):
@@ -513,6 +516,7 @@ func (w *committer[Tx]) after(items []item, err error) error {
 // failed books the failure of one message.
 func (w *committer[Tx]) failed(items []item, f *failure) error {
 	it := &items[f.i]
+	it.prepared = nil // the next attempt begins anew
 	if errors.Is(f.err, semel.ErrStale) && it.stale < maxStale {
 		it.stale++
 		it.alone = true

@@ -71,8 +71,8 @@ type Config struct {
 	// MaxCrashes is how many times a message may kill the process while it
 	// runs alone before it is set aside. Default 3.
 	MaxCrashes int
-	// HandlerTimeout bounds the handlers of one batch. A handler that
-	// honours its context fails with a transient error. Default 30 s.
+	// HandlerTimeout bounds the handlers of one batch, and what is prepared for
+	// each message. A handler that honours its context fails with a transient error. Default 30 s.
 	HandlerTimeout time.Duration
 	// DrainTimeout bounds the end of Run: after it, handlers still running
 	// are cancelled. Default 20 s.

@@ -56,6 +56,7 @@ type item struct {
 	alone    bool // its next attempt is a batch of its own
 	told     bool // the observer knows that it is dead
 	unread   bool // not decoded yet; see Consumer.read
+	prepared *prepared
 
 	suspect *store.Suspect // not nil: run in careful mode
 	reread  bool           // a letter that could not be read when it was written, and can now
@@ -113,6 +114,10 @@ func (it *item) decodeFailed(err error) {
 	it.bury(store.Format, why, &semel.Error{Stage: "decode", Message: it.name(), Err: err})
 }
 
+// reasoner is a permanent error of the system's, not of the message's, that
+// says why the letter is there.
+type reasoner interface{ LetterReason() string }
+
 // charge books a failed attempt and says what follows: another attempt at
 // once, alone, or a letter.
 func (c *Consumer[Tx]) charge(it *item, err error) {
@@ -122,6 +127,11 @@ func (c *Consumer[Tx]) charge(it *item, err error) {
 	case semel.ClassInvalid:
 		it.bury(store.Format, letter.Invalid, it.err)
 	case semel.ClassPermanent:
+		var own reasoner
+		if errors.As(err, &own) {
+			it.bury(store.System, own.LetterReason(), it.err)
+			return
+		}
 		it.bury(store.Business, "permanent", it.err)
 	default:
 		now, delay, dead := c.cfg.Retry.Next(it.attempts)

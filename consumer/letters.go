@@ -120,6 +120,9 @@ func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 func (w *committer[Tx]) announcement(it *item) store.Move {
 	l := it.letter
 	_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
+	if w.c.work.prepare != nil {
+		delay = max(delay, w.c.cfg.HandlerTimeout) // it may be at it for so long
+	}
 	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
 		Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}
 	if it.fate != run {

@@ -498,6 +498,13 @@ func (m *world) outcome(c *content) error {
 	return nil
 }
 
+// prepare is work outside of the transaction: others go on meanwhile, and the
+// process may die before it is recorded.
+func (m *world) prepare(_ context.Context, msg semel.Message) (func(context.Context, mtx) error, error) {
+	m.hit(fault.Called)
+	return func(ctx context.Context, tx mtx) error { return m.handle(ctx, tx, msg) }, nil
+}
+
 // write is the effect, and what the checks need to know of it.
 func (m *world) write(tx mtx, c *content) error {
 	if err := tx.Add("effect/"+c.ID+"/"+string(c.Body), 1); err != nil || c.Key == "" {

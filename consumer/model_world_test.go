@@ -127,9 +127,13 @@ func (m *world) draw() {
 	}
 	m.slots = 1 + r.IntN(2)
 	m.deferred = r.IntN(4) == 0
-	m.work = Each(m.handle)
-	if r.IntN(3) == 0 {
+	switch r.IntN(4) {
+	case 0:
 		m.work = Batch(m.handleAll)
+	case 1:
+		m.work = Prepare(m.prepare)
+	default:
+		m.work = Each(m.handle)
 	}
 }
 

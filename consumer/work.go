@@ -2,11 +2,13 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/semel-dev/semel"
 )
 
-// Work is a handler; it is made by Each or Batch.
+// Work is a handler; it is made by Each, Batch or Prepare.
 //
 // A handler may run several times for one delivery, because a batch in which
 // one message fails is rolled back and redone: only what goes through the
@@ -14,8 +16,9 @@ import (
 // after it returned, and what has to follow a real commit goes through
 // OnCommit.
 type Work[Tx any] struct {
-	each  func(context.Context, Tx, semel.Message) error
-	batch func(context.Context, Tx, []semel.Message) error
+	each    func(context.Context, Tx, semel.Message) error
+	batch   func(context.Context, Tx, []semel.Message) error
+	prepare func(context.Context, semel.Message) (func(context.Context, Tx) error, error)
 }
 
 // Each makes Work of a function that handles one message at a time, in the
@@ -30,6 +33,75 @@ func Each[Tx any](fn func(ctx context.Context, tx Tx, m semel.Message) error) Wo
 // no message concerns one of them: the batch is halved until it is found.
 func Batch[Tx any](fn func(ctx context.Context, tx Tx, m []semel.Message) error) Work[Tx] {
 	return Work[Tx]{batch: fn}
+}
+
+// Prepare makes Work whose slow part runs outside of the transaction: a call
+// to another system, under the guard of package effect. It is asked for what
+// admission left to be handled, one message after the other, in order, while no
+// transaction is open. What it returns runs in the transaction that records the
+// message; nil: nothing has to. An error is that of a handler.
+//
+// The slow part happens before the commit. The process may die in between, and
+// another worker may hold the same message, so that it may run again for a
+// message that is handled already: it has to be guarded, or harmless.
+// HandlerTimeout bounds it for each message.
+func Prepare[Tx any](fn func(ctx context.Context, m semel.Message) (func(ctx context.Context, tx Tx) error, error)) Work[Tx] {
+	return Work[Tx]{prepare: fn}
+}
+
+// prepared is what Prepare said of one message, until it is committed or has
+// failed.
+type prepared struct {
+	finish any // func(context.Context, Tx) error, or nil
+	err    error
+}
+
+// errUnprepared ends a transaction that found work to be prepared.
+var errUnprepared = errors.New("not prepared")
+
+// prepareTime is when a batch stops preparing and commits what it has.
+const prepareTime = time.Second
+
+// prepare does the slow part of what the last transaction would have handled.
+// It stops where the next one has to end: at a failure, or when others have
+// waited long enough.
+func (w *committer[Tx]) prepare(items []item) {
+	began := time.Now()
+	for i := range items {
+		it := &items[i]
+		if it.verdict != semel.Undecided || it.prepared != nil {
+			continue
+		}
+		if i > 0 && (time.Since(began) > prepareTime || w.c.soft.Err() != nil) {
+			w.size = i
+			return
+		}
+		if it.prepared = w.prepareOne(it); it.prepared.err != nil {
+			w.size = i + 1
+			return
+		}
+	}
+}
+
+func (w *committer[Tx]) prepareOne(it *item) *prepared {
+	ctx, cancel := context.WithTimeout(w.hard, w.c.cfg.HandlerTimeout)
+	defer cancel()
+	var finish func(context.Context, Tx) error
+	err := w.b.observed(ctx, it, func(ctx context.Context) (err error) {
+		finish, err = w.c.work.prepare(ctx, it.d.Message)
+		return err
+	})
+	return &prepared{finish, err}
+}
+
+// finish is what a prepared message still has to do in its transaction.
+func (b *batch[Tx]) finish(ctx context.Context, p *prepared) (err error) {
+	fn, _ := p.finish.(func(context.Context, Tx) error)
+	if p.err != nil || fn == nil {
+		return p.err
+	}
+	defer recovered(&err)
+	return fn(ctx, b.tx)
 }
 
 type hooksKey struct{}
