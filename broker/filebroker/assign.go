@@ -226,5 +226,5 @@ func (l *lines) disown(f *file) {
 		l.ledger.close(b, it)
 	})
 	l.released = slices.DeleteFunc(l.released, func(it item) bool { return it.file == f })
-	l.todo = append(l.todo, &file{claim: f.claim, name: f.name, back: f.back, letter: f.letter, wrong: f.wrong, proved: f.proved})
+	l.todo = append(l.todo, &file{claim: f.claim, name: f.name, back: f.back, letter: f.letter, wrong: f.wrong, proved: f.proved, proof: f.proof})
 }

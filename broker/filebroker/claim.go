@@ -125,9 +125,11 @@ type file struct {
 	fate       error
 	deadLetter string
 
-	// wrong: its checksum does not fit. proved: that was looked at.
+	// wrong: its checksum does not fit. proved: that was looked at, when the
+	// file was proof.
 	wrong  error
 	proved bool
+	proof  identity
 
 	reported string // the last error that was reported; guarded by core.mu
 
@@ -139,6 +141,9 @@ func (f *file) path() string { return filepath.Join(f.claim.dir, f.name) }
 // identified notes what was claimed; head is the beginning of its content.
 func (f *file) identified(fi fs.FileInfo, head []byte) {
 	f.id = identify(fi)
+	if f.proof != (identity{}) && !f.proof.same(f.id) {
+		f.wrong = ErrChanged // it is not what was compared with its checksum
+	}
 	f.scope = semel.Scope{Name: f.name, Incarnation: f.id.incarnation(f.name, head)}
 }
 
@@ -180,7 +185,10 @@ func (c *core) take(cl *claim, cand candidate) (*file, error) {
 	case c.cfg.Complete == Marked:
 		os.Remove(marker)
 	case cand.sum != nil:
-		c.keepSums(cl.dir, f.name)
+		if err := c.keepSums(cl.dir, f.name); err != nil {
+			c.cfg.Report(f.name, err) // it is not proven, and goes back
+		}
+		c.fetchSums(cl.dir, f.name)
 	}
 	c.mu.Lock()
 	cl.files++

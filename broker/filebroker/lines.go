@@ -393,10 +393,10 @@ func (l *lines) reject(it *item, s broker.Settlement) broker.Settled {
 		return broker.Done
 	}
 	as := lineName(f.name, it.start)
-	if done, err := readSidecar(filepath.Join(l.dirs.error, sidecarName(as))); err == nil && done.Letter == s.Letter {
+	origin := semel.Position{Scope: f.scope, Offset: semel.Offset{Lo: it.start}}
+	if done, err := readSidecar(filepath.Join(l.dirs.error, sidecarName(as))); err == nil && done.Letter == s.Letter && done.Origin == origin.String() {
 		return broker.Done
 	}
-	origin := semel.Position{Scope: f.scope, Offset: semel.Offset{Lo: it.start}}
 	if _, arrived := l.hasArrived(f.claim.dir, lineCopy(it.start)); !arrived {
 		if err := l.copyLine(it); err != nil {
 			return l.answer(f, err)

@@ -262,3 +262,21 @@ func TestReadIsWhatAQueueHandsOver(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadRecordWithoutLetter: a record of another file is not taken for one
+// that was copied.
+func TestDeadRecordWithoutLetter(t *testing.T) {
+	d := newDir(t)
+	p := newPositions()
+	q := d.openParts(Config{Files: Lines}, p)
+	for _, body := range []string{"first\n", "other\n"} {
+		d.put("a", body)
+		ds := d.receiveN(q, 1)
+		d.settle(q, broker.Settlement{Lease: ds[0].Lease, Verb: broker.Reject, Why: "x"})
+		p.decide(ds...)
+		d.idle(q)
+	}
+	if got := d.tree("error"); len(got) != 4 {
+		t.Errorf("error holds %q", got)
+	}
+}

@@ -377,6 +377,7 @@ func (c *core) giveBack(f *file) {
 	c.cfg.Report(f.name, err)
 	if left := f.claim.dir + leftSuffixes[semel.Fresh]; !f.claim.left && os.Rename(f.claim.dir, left) == nil {
 		f.claim.dir, f.claim.left = left, true
+		c.retire() // what is claimed from now on is not left
 	}
 }
 

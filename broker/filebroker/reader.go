@@ -31,8 +31,9 @@ type splitter interface {
 	// error says that more was to come.
 	end(pending bool) error
 	// message makes the body of a record that step has just come to the end
-	// of; raw is nil if it was too long to be kept. The error is errNone if it is no message, broken if nothing that
-	// follows can be read, and otherwise what is wrong with this record.
+	// of; raw is nil if it was too long to be kept. The error is errNone if it
+	// is no message, broken if nothing that follows can be read, and otherwise
+	// what is wrong with this record.
 	message(raw []byte) (body []byte, err error)
 	// around is what a record needs before and behind it to be a file of its
 	// own.

@@ -108,12 +108,13 @@ func (c *core) recoverTaking(d *debris) error {
 	if len(d.taking)+len(d.kept) > 0 {
 		c.sums.Store(true)
 	}
-	for _, name := range d.taking {
+	for _, name := range slices.Concat(d.taking, d.kept) {
 		if exists(d.path(name)) {
-			for _, k := range sums {
-				if err := ignoreMissing(os.Rename(d.path(k.taking+name), d.path(k.kept+name))); err != nil {
-					return err
-				}
+			if err := c.keepSums(d.dir, name); err != nil {
+				return err
+			}
+			if !exists(filepath.Join(c.dirs.inbox, name)) { // else they are of the one there
+				c.fetchSums(d.dir, name)
 			}
 			continue
 		}
@@ -126,7 +127,7 @@ func (c *core) recoverTaking(d *debris) error {
 
 // recoverKept moves checksums after files that went to done/ without them.
 func (c *core) recoverKept(d *debris, files []string) error {
-	for _, name := range d.kept {
+	for _, name := range slices.Concat(d.taking, d.kept) {
 		if slices.Contains(files, name) {
 			continue
 		}

@@ -181,7 +181,10 @@ func (s *scanner) ignored(name string) bool {
 	if s.cfg.Complete == Marked {
 		return strings.HasSuffix(name, s.cfg.MarkerSuffix)
 	}
-	return isTemporary(name) || s.cfg.Complete == Summed && isSum(name)
+	if _, sum := SumOf(name); sum && s.cfg.Complete == Summed {
+		return true
+	}
+	return isTemporary(name)
 }
 
 func isTemporary(name string) bool {

@@ -43,14 +43,14 @@ func SumSuffixes() []string {
 	return all
 }
 
-// isSum tells a sidecar by its name.
-func isSum(name string) bool {
+// SumOf tells a checksum sidecar by its name, and returns that of its file.
+func SumOf(name string) (file string, ok bool) {
 	for _, k := range sums {
-		if strings.HasSuffix(name, k.suffix) && len(name) > len(k.suffix) {
-			return true
+		if file, ok := strings.CutSuffix(name, k.suffix); ok && file != "" {
+			return file, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // maxSum bounds a sidecar: a digest, and a path.
@@ -65,8 +65,8 @@ func (k sumKind) parse(text string) (string, error) {
 		return "", errors.New("more than one line")
 	}
 	digest, _, _ := strings.Cut(strings.TrimPrefix(text, `\`), " ")
-	if _, after, ok := strings.Cut(text, ") = "); ok && strings.HasPrefix(strings.ToLower(text), k.name+" (") {
-		digest = after
+	if i := strings.LastIndex(text, ") = "); i >= 0 && strings.HasPrefix(strings.ToLower(text), k.name+" (") {
+		digest = text[i+len(") = "):]
 	}
 	digest = strings.ToLower(digest)
 	if b, err := hex.DecodeString(digest); err != nil || len(b) != k.hash().Size() {
@@ -76,22 +76,41 @@ func (k sumKind) parse(text string) (string, error) {
 }
 
 // check compares a file with its sidecar at side, whose name is shown.
-// wrong says that they do not fit; err that this could not be found out, or
-// that the file is not the one that id says.
+// wrong says that they do not fit, or that one of them cannot be read: a file
+// that was never compared is not taken for one that fits. err says that this
+// could not be found out, or that the file is not the one that id says.
 func (k sumKind) check(ctx context.Context, path, side, shown string, id identity) (wrong, err error) {
+	var want, got string
 	text, err := readSum(side)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		var bad error
+		if want, bad = k.parse(text); bad != nil {
+			return fmt.Errorf("%s: %w", shown, bad), nil
+		}
+		got, err = k.digest(ctx, path, id)
 	}
-	want, bad := k.parse(text)
-	if bad != nil {
-		return fmt.Errorf("%s: %w", shown, bad), nil
-	}
-	got, err := k.digest(ctx, path, id)
-	if err != nil || got == want {
+	switch {
+	case err != nil && unreadable(err):
+		return fmt.Errorf("the checksum cannot be compared: %w", err), nil
+	case err != nil || got == want:
 		return nil, err
 	}
 	return fmt.Errorf("the %s of the file is %s, and %s says %s", k.name, got, shown, want), nil
+}
+
+// checkClaimed compares a file that nobody writes any more with the strongest
+// of the sidecars at the places that side says, if there is one.
+func checkClaimed(ctx context.Context, path string, id identity, side func(sumKind) string) (wrong, err error) {
+	for _, k := range sums {
+		if at := side(k); exists(at) {
+			wrong, err = k.check(ctx, path, at, filepath.Base(path)+k.suffix, id)
+			break
+		}
+	}
+	if errors.Is(err, ErrChanged) {
+		return err, nil
+	}
+	return wrong, err
 }
 
 func readSum(path string) (string, error) {
@@ -179,10 +198,6 @@ func (s *scanner) summed(ctx context.Context, name string, fi fs.FileInfo) (sum 
 		k := sums[kind]
 		path := filepath.Join(s.inbox, name)
 		wrong, err := k.check(ctx, path, path+k.suffix, name+k.suffix, c.identity)
-		if err != nil && unreadable(err) {
-			// A run that ends when the queue is empty must not wait for it.
-			wrong, err = fmt.Errorf("the checksum cannot be compared: %w", err), nil
-		}
 		if err == nil {
 			s.mu.Lock()
 			c.known, c.wrong = true, wrong
@@ -228,14 +243,23 @@ func (c *core) takeSum(cl *claim, name string, kind int) error {
 	return err
 }
 
-// keepSums is called when the file is in the claim: its other sidecars come
-// along, as far as they are there.
-func (c *core) keepSums(dir, name string) {
+// keepSums is called when the file is in the claim: so are its checksums.
+func (c *core) keepSums(dir, name string) error {
 	for _, k := range sums {
-		kept := filepath.Join(dir, k.kept+name)
-		if os.Rename(filepath.Join(dir, k.taking+name), kept) != nil && c.cfg.Complete == Summed {
-			_ = c.claimRename(filepath.Join(c.dirs.inbox, name+k.suffix), kept)
+		if err := ignoreMissing(os.Rename(filepath.Join(dir, k.taking+name), filepath.Join(dir, k.kept+name))); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// fetchSums brings those along that do not count, as far as they are there.
+func (c *core) fetchSums(dir, name string) {
+	if c.cfg.Complete != Summed {
+		return
+	}
+	for _, k := range sums {
+		_ = c.claimRename(filepath.Join(c.dirs.inbox, name+k.suffix), filepath.Join(dir, k.kept+name))
 	}
 }
 
@@ -302,21 +326,13 @@ func (c *core) proveSum(ctx context.Context, f *file) error {
 	if f.proved || !c.sums.Load() {
 		return nil
 	}
-	for _, k := range sums {
-		side := filepath.Join(f.claim.dir, k.kept+f.name)
-		fi, err := os.Lstat(f.path())
-		if err != nil || !exists(side) {
-			continue
-		}
-		wrong, err := k.check(ctx, f.path(), side, f.name+k.suffix, identify(fi))
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return err
-		}
-		f.wrong = wrong // any other trouble, who reads the file will meet as well
-		break
+	fi, err := os.Lstat(f.path())
+	if err == nil {
+		f.proof = identify(fi)
+		f.wrong, err = checkClaimed(ctx, f.path(), f.proof, func(k sumKind) string { return filepath.Join(f.claim.dir, k.kept+f.name) })
 	}
-	f.proved = true
-	return nil
+	f.proved = err == nil
+	return ignoreMissing(err) // who reads it will miss it as well
 }
 
 // proven reports whether a file is still the one that was compared when it
@@ -327,6 +343,6 @@ func (f *file) proven(sum *checked) bool {
 		return false
 	}
 	side, err := os.Lstat(filepath.Join(f.claim.dir, sums[sum.kind].kept+f.name))
-	f.proved, f.wrong = true, sum.wrong
+	f.proved, f.proof, f.wrong = true, sum.identity, sum.wrong
 	return err == nil && identify(side).same(sum.side)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ func TestParseSum(t *testing.T) {
 	good := sha256Of("x")
 	for text, ok := range map[string]bool{
 		good: true, good + "\n": true, strings.ToUpper(good): true, "\ufeff" + good + "\r\n": true, good + "  a.json\n": true, good + " *a b.json\n": true,
-		`\` + good + `  a\nb` + "\n": true, "SHA256 (a.json) = " + good + "\n": true, good + "  another name": true,
+		`\` + good + `  a\nb` + "\n": true, "SHA256 (a.json) = " + good + "\n": true, "SHA256 (a) = b) = " + good: true, good + "  another name": true,
 		"": false, "\n": false, good[:63]: false, good + "0": false, good[:63] + "g": false, good + "\n" + good: false,
 		"MD5 (a.json) = " + good: false, good[:32]: false, "a.json  " + good: false,
 	} {
@@ -276,5 +277,202 @@ func TestDigestCanBeStopped(t *testing.T) {
 	}
 	if _, err := sums[0].digest(t.Context(), d.at("inbox", "a"), identity{}); !errors.Is(err, ErrChanged) {
 		t.Error(err)
+	}
+}
+
+// TestSumThatCannotBeReadProvesNothing: who takes over a file whose checksum
+// cannot be read does not take it for one that fits.
+func TestSumThatCannotBeReadProvesNothing(t *testing.T) {
+	for _, files := range kinds() {
+		t.Run(kindName(files), func(t *testing.T) {
+			d := newDir(t)
+			body := fileOfKind(files, "1")
+			d.put("a", body)
+			d.put("a.sha256", sha256Of(body))
+			p := newPositions()
+			q := d.summed(Config{Files: files}, p)
+			if ds := d.receiveN(q, 1); ds[0].Malformed != nil {
+				t.Fatal(ds[0].Malformed)
+			}
+			side := filepath.Join(filepath.Dir(d.claimed(q, "a")), ".k2.a")
+			if err := os.Remove(side); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("elsewhere", side); err != nil {
+				t.Fatal(err)
+			}
+			crash(q)
+			q = d.summed(Config{Files: files}, p)
+			ds := d.receiveN(q, 1)
+			if ds[0].Malformed == nil || !strings.Contains(ds[0].Malformed.Error(), "cannot be compared") {
+				t.Errorf("malformed %v", ds[0].Malformed)
+			}
+		})
+	}
+}
+
+// TestChangedAfterItsSumFitted: what is handed over is what was compared.
+func TestChangedAfterItsSumFitted(t *testing.T) {
+	for _, files := range kinds() {
+		t.Run(kindName(files), func(t *testing.T) {
+			d := newDir(t)
+			body := fileOfKind(files, "1")
+			d.put("a", body)
+			d.put("a.sha256", sha256Of(body))
+			p := newPositions()
+			q := d.summed(Config{Files: files}, p)
+			c := coreOf(q)
+			f, err := c.claimNew(t.Context(), func(int64) bool { return true })
+			if f == nil || err != nil {
+				t.Fatal(f, err)
+			}
+			c.retire()
+			c.todo = append(c.todo, f)
+			d.write(f.path(), fileOfKind(files, "2"))
+			later := time.Now().Add(time.Hour)
+			if err := os.Chtimes(f.path(), later, later); err != nil {
+				t.Fatal(err)
+			}
+			ds := d.receiveN(q, 1)
+			if !errors.Is(ds[0].Malformed, ErrChanged) || ds[0].Body != nil {
+				t.Errorf("%q, %v", ds[0].Body, ds[0].Malformed)
+			}
+		})
+	}
+}
+
+// TestReplacedAndTaken: a file that was replaced after it fitted, and whose
+// name is in inbox/ again, is left; what is claimed after it is not.
+func TestReplacedAndTaken(t *testing.T) {
+	d := newDir(t)
+	d.put("a", "first")
+	d.put("a.sha256", sha256Of("first"))
+	d.put("b", "b")
+	d.put("b.sha256", sha256Of("b"))
+	q := d.summed(Config{}, nil)
+	c := coreOf(q)
+	cand, ok, err := c.scan.next(t.Context())
+	if !ok || err != nil || cand.name != "a" {
+		t.Fatal(cand, ok, err)
+	}
+	cl, err := c.freshClaim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.put("a", "other")
+	f, err := c.take(cl, cand)
+	if err != nil || f.proven(cand.sum) {
+		t.Fatal(err)
+	}
+	d.put("a", "third")
+	c.giveBack(f)
+	ds := d.receiveN(q, 1)
+	if ds[0].Position.Scope.Name != "b" {
+		t.Fatal(ds[0].Position)
+	}
+	crash(q)
+	q = d.summed(Config{}, nil)
+	for _, x := range d.receiveN(q, 2) {
+		want := semel.Fresh
+		if x.Position.Scope.Name == "b" {
+			want = semel.Crashed
+		}
+		if x.Takeover != want {
+			t.Errorf("%v: %v, want %v", x.Position, x.Takeover, want)
+		}
+	}
+}
+
+// TestSumsOfLongNames: where the name of a checksum just fits, it follows its
+// file through all stages, also where another has its name.
+func TestSumsOfLongNames(t *testing.T) {
+	for _, k := range sums {
+		d := newDir(t)
+		name := strings.Repeat("x", maxName-len(k.suffix)-5) + ".json"
+		h := k.hash()
+		h.Write([]byte("content"))
+		q := d.summed(Config{}, nil)
+		for n := range 2 {
+			d.put(name, "content")
+			d.put(name+k.suffix, fmt.Sprintf("%x", h.Sum(nil)))
+			ds := d.receiveN(q, 1)
+			d.settle(q, broker.Settlement{Lease: ds[0].Lease, Verb: broker.Reject, Letter: fmt.Sprint("L", n), Why: "x"})
+			d.idle(q)
+		}
+		second := numbered(name, 1)
+		d.want("error", name, name+k.suffix, sidecarName(name), second, fit("", second, k.suffix), sidecarName(second))
+		d.want("processing")
+		d.want("inbox")
+	}
+}
+
+// TestReadComparesSums, and does not give up where a file cannot be read.
+func TestReadComparesSums(t *testing.T) {
+	d := newDir(t)
+	d.put("a", "x\n")
+	d.put("a.sha256", sha256Of("y\n"))
+	for _, files := range kinds() {
+		var got []error
+		err := Read(t.Context(), Config{Files: files, Complete: Summed}, d.at("inbox", "a"), func(x *semel.Delivery) error {
+			got = append(got, x.Malformed)
+			return nil
+		})
+		if err != nil || len(got) != 1 || got[0] == nil || !strings.Contains(got[0].Error(), "a.sha256 says") {
+			t.Errorf("%s: %v, %v", kindName(files), got, err)
+		}
+	}
+	if err := os.Symlink("a", d.at("inbox", "link")); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	err := Read(t.Context(), Config{}, d.at("inbox", "link"), func(x *semel.Delivery) error {
+		if x.Malformed != nil {
+			n++
+		}
+		return nil
+	})
+	if err != nil || n != 1 {
+		t.Errorf("a link: %d, %v", n, err)
+	}
+}
+
+// TestOtherSumsAfterACrash: a worker that died when it had claimed a file and
+// the checksum that counts leaves the other one in inbox/, where it would count
+// for the next file of that name.
+func TestOtherSumsAfterACrash(t *testing.T) {
+	for _, next := range []bool{false, true} {
+		t.Run(fmt.Sprint("the next file is there ", next), func(t *testing.T) {
+			d := newDir(t)
+			d.put("a", "x")
+			d.put("a.sha256", sha256Of("x"))
+			d.put("a.md5", "of whichever is a")
+			q := d.summed(Config{}, nil)
+			c := coreOf(q)
+			cl, err := c.freshClaim()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(c.takeSum(cl, "a", 1), c.claimRename(d.at("inbox", "a"), cl.dir+"/a")); err != nil {
+				t.Fatal(err)
+			}
+			crash(q)
+			if next {
+				d.put("a", "y")
+			}
+			q = d.summed(Config{MinAge: time.Hour}, nil)
+			ds := d.receiveN(q, 1)
+			if string(ds[0].Body) != "x" || ds[0].Malformed != nil {
+				t.Fatalf("%q, %v", ds[0].Body, ds[0].Malformed)
+			}
+			d.ack(q, ds...)
+			if next {
+				d.want("done", "a", "a.sha256")
+				d.want("inbox", "a", "a.md5")
+			} else {
+				d.want("done", "a", "a.md5", "a.sha256")
+				d.want("inbox")
+			}
+			d.want("processing")
+		})
 	}
 }

@@ -76,11 +76,11 @@ func (w *whole) load(f *file, fits func(int64) bool) (it item, ok bool, err erro
 		return it, false, nil
 	}
 	head, body, bad := w.read(fh, fi)
+	f.identified(fi, head)
 	if f.wrong != nil {
 		body, bad = nil, semel.Invalid(f.wrong)
 	}
 	it.body, it.bad = body, bad
-	f.identified(fi, head)
 	return it, true, nil
 }
 
