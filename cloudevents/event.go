@@ -124,7 +124,7 @@ func (e Event) header(old semel.Header) semel.Header {
 			h = append(h, semel.Field{Name: header, Value: []byte(v)})
 		}
 	}
-	for _, name := range []string{"specversion", "id", "source", "type", "subject", "time", "dataschema"} {
+	for _, name := range core[:len(core)-1] { // the last is the content type
 		add("ce_"+name, name)
 	}
 	for _, name := range sorted(e.Extensions) {

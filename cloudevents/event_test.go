@@ -105,7 +105,23 @@ func TestRefused(t *testing.T) {
 		{envelope(`"subject":""`), "subject is empty"},
 		{envelope(`"time":"2018-04-05"`), "time is not a time of RFC 3339"},
 		{envelope(`"time":"2018-04-05T17:31:00"`), "time is not a time of RFC 3339"},
-		{envelope(`"time":1522949460`), "time is not a time of RFC 3339"},
+		{envelope(`"time":"2018-04-05T7:31:00Z"`), "time is not a time of RFC 3339"},
+		{envelope(`"time":"2018-04-05T17:31:00,5Z"`), "time is not a time of RFC 3339"},
+		{envelope(`"time":"9999-12-31T23:59:59-01:00"`), "time is not a time of RFC 3339"},
+		{envelope(`"time":"0000-01-01T00:00:00+01:00"`), "time is not a time of RFC 3339"},
+		{envelope(`"time":1522949460`), "the attribute time: its value has to be a string"},
+		{envelope(`"id":1`), "the attribute id: its value has to be a string"},
+		{envelope(`"source":true`), "the attribute source: its value has to be a string"},
+		{envelope(`"type":7`), "the attribute type: its value has to be a string"},
+		{envelope(`"subject":7`), "the attribute subject: its value has to be a string"},
+		{envelope(`"id":"1\u0000"`), "the attribute id has a character that is not allowed"},
+		{envelope(`"type":"a\nb"`), "the attribute type has a character that is not allowed"},
+		{envelope(`"subject":"\u0085"`), "the attribute subject has a character that is not allowed"},
+		{envelope(`"x":"\ufffe"`), "the attribute x has a character that is not allowed"},
+		{envelope(`"x":"\ud83f\udfff"`), "the attribute x has a character that is not allowed"},
+		{envelope(`"x":"\ufdd0"`), "the attribute x has a character that is not allowed"},
+		{envelope(`"x":2147483648`), "the attribute x: its value has to be"},
+		{envelope(`"x":-0`), "the attribute x: its value has to be"},
 		{envelope(`"data":1,"data_base64":"AA=="`), "both data and data_base64"},
 		{envelope(`"data":null,"data_base64":"AA=="`), "both data and data_base64"},
 		{envelope(`"data_base64":"AA"`), "not base64"},
@@ -151,6 +167,12 @@ func TestBinary(t *testing.T) {
 			t.Errorf("%s: %+v, %v", prefix, got, err)
 		}
 	}
+	for value, want := range map[string]string{`"a b"`: "a b", `"a\"\\b"`: `a"\b`, `"a%20b"`: "a b", `""`: "", `a"b`: `a"b`, "%22a%22": `"a"`} {
+		e, err := Parse(fields("ce-specversion", "1.0", "ce-id", "1", "ce-source", "/a", "ce-type", "t", "ce-x", value), nil)
+		if err != nil || e.Extensions["x"] != want {
+			t.Errorf("%s: %q, %v", value, e.Extensions["x"], err)
+		}
+	}
 	good := []string{"ce_specversion", "1.0", "ce_id", "1", "ce_source", "/a", "ce_type", "t"}
 	for _, tc := range []struct {
 		more []string
@@ -161,6 +183,11 @@ func TestBinary(t *testing.T) {
 		{[]string{"CE_ID", "2"}, "twice"},
 		{[]string{"ce-x", "%zz"}, "percent"},
 		{[]string{"ce-x", "%ff"}, "not UTF-8"},
+		{[]string{"ce-x", `"`}, "quotes"},
+		{[]string{"ce-x", `"a\"`}, "quotes"},
+		{[]string{"ce-x", `"a"b"`}, "quotes"},
+		{[]string{"ce-x", "a%00"}, "a character that is not allowed"},
+		{[]string{"content-type", "text/\xff"}, "not UTF-8"},
 		{[]string{"ce_x-y", "1"}, "a name that is none"},
 		{[]string{"ce_data", "1"}, "data is no attribute"},
 		{[]string{"ce_datacontenttype", "text/plain"}, "the content type"},

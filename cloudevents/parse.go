@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,9 @@ func Parse(h semel.Header, body []byte) (Event, error) {
 		return Event{}, invalid("there are no attributes in headers, and the content type is not application/cloudevents+json")
 	}
 	if v, ok := header(h, contentType); ok {
+		if !utf8.ValidString(v) {
+			return Event{}, invalid("the content type is not UTF-8")
+		}
 		attrs["datacontenttype"] = v
 	}
 	e, err := build(attrs)
@@ -117,8 +121,8 @@ func fromHeader(h semel.Header) (attrs map[string]string, found bool, err error)
 		found = true
 		value := string(f.Value)
 		if encoded {
-			if value, err = url.PathUnescape(value); err != nil {
-				return attrs, true, invalid("the value of a header is not percent-encoded as it should be")
+			if value, err = unescaped(value); err != nil {
+				return attrs, true, err
 			}
 		}
 		switch _, again := attrs[name]; {
@@ -134,6 +138,39 @@ func fromHeader(h semel.Header) (attrs map[string]string, found bool, err error)
 	return attrs, found, nil
 }
 
+// unescaped takes off double quotes, which early versions of the specification
+// allowed, and then the percent-encoding, once.
+func unescaped(s string) (string, error) {
+	if strings.HasPrefix(s, `"`) {
+		var ok bool
+		if s, ok = unquoted(s[1:]); !ok {
+			return "", invalid("the value of a header begins with double quotes and does not end with them")
+		}
+	}
+	s, err := url.PathUnescape(s)
+	if err != nil {
+		return "", invalid("the value of a header is not percent-encoded as it should be")
+	}
+	return s, nil
+}
+
+// unquoted reads a string of HTTP behind its first quote.
+func unquoted(s string) (text string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return b.String(), i == len(s)-1
+		case c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", false
+}
+
 // structured reads a JSON envelope.
 func structured(body []byte) (Event, error) {
 	body = bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))
@@ -146,7 +183,7 @@ func structured(body []byte) (Event, error) {
 	delete(members, "data_base64")
 	attrs := map[string]string{}
 	for name, raw := range members {
-		text, set, err := textOf(raw)
+		text, set, err := textOf(raw, slices.Contains(core[:], name))
 		if err != nil {
 			return Event{}, invalid("the attribute %s: %w", named(name), err)
 		}
@@ -229,24 +266,30 @@ func isName(s string) bool {
 	return s != "" && len(s) <= semel.MaxIDBytes
 }
 
-// textOf is the text form of an attribute; null means that it is not set.
-func textOf(raw json.RawMessage) (text string, set bool, err error) {
+// textOf is the text form of an attribute; null means that it is not set. The
+// attributes of the specification are strings: of the number 1 and the text "1"
+// as ids another reader makes two.
+func textOf(raw json.RawMessage, core bool) (text string, set bool, err error) {
 	switch c := raw[0]; {
 	case c == 'n':
 		return "", false, nil
 	case c == '"':
 		err = json.Unmarshal(raw, &text)
 		return text, true, err
+	case core:
+		return "", false, errors.New("its value has to be a string")
 	case c == 't' || c == 'f':
 		return string(raw), true, nil
-	case c == '{' || c == '[' || bytes.ContainsAny(raw, ".eE") || len(raw) > 11:
-		return "", false, errors.New("its value has to be a string, a boolean or an integer")
 	}
-	return string(raw), true, nil
+	n, err := strconv.ParseInt(string(raw), 10, 32)
+	if text = strconv.FormatInt(n, 10); err != nil || text != string(raw) {
+		return "", false, errors.New("its value has to be a string, a boolean or an integer of 32 bits")
+	}
+	return text, true, nil
 }
 
-// required are the attributes that every event has.
-var required = [...]string{"id", "source", "type"}
+// core are the attributes of the specification. Every event has the first four.
+var core = [...]string{"specversion", "id", "source", "type", "subject", "time", "dataschema", "datacontenttype"}
 
 // build makes an event of its attributes.
 func build(attrs map[string]string) (e Event, err error) {
@@ -255,27 +298,36 @@ func build(attrs map[string]string) (e Event, err error) {
 	} else if v != "1.0" {
 		return e, invalid("its specversion is not 1.0, the one that is read")
 	}
-	for _, name := range required {
+	for _, name := range core[1:4] {
 		if attrs[name] == "" {
 			return e, invalid("the attribute %s is missing or empty", name)
 		}
 	}
 	e = Event{ID: attrs["id"], Source: attrs["source"], Type: attrs["type"]}
-	for name, value := range attrs {
-		if !isName(name) {
-			return e, invalid("an attribute has a name that is none: lower-case letters and digits alone")
-		}
-		if err := e.set(name, value); err != nil {
-			return e, err
-		}
-	}
 	switch {
 	case strings.ContainsFunc(e.Source, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 		return e, invalid("the attribute source is not a URI reference: it has a space or a control character")
 	case len(e.Type) > semel.MaxIDBytes:
 		return e, invalid("the attribute type has %d bytes: at most %d are allowed", len(e.Type), semel.MaxIDBytes)
 	}
+	for name, value := range attrs {
+		switch {
+		case !isName(name):
+			return e, invalid("an attribute has a name that is none: lower-case letters and digits alone")
+		case strings.ContainsFunc(value, isDisallowed):
+			return e, invalid("the attribute %s has a character that is not allowed: a control character, or one that is none", name)
+		}
+		if err := e.set(name, value); err != nil {
+			return e, err
+		}
+	}
 	return e, nil
+}
+
+// isDisallowed reports what the specification keeps out of strings: control
+// characters, and code points that are no characters.
+func isDisallowed(r rune) bool {
+	return r < ' ' || r >= 0x7f && r <= 0x9f || r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe
 }
 
 func (e *Event) set(name, value string) (err error) {
@@ -291,10 +343,9 @@ func (e *Event) set(name, value string) (err error) {
 	case "dataschema":
 		e.DataSchema = value
 	case "time":
-		if e.Time, err = time.Parse(time.RFC3339Nano, strings.ToUpper(value)); err != nil {
+		if e.Time, err = timeOf(strings.ToUpper(value)); err != nil {
 			return invalid("the attribute time is not a time of RFC 3339")
 		}
-		e.Time = e.Time.UTC()
 		return nil
 	default:
 		if e.Extensions == nil {
@@ -306,6 +357,17 @@ func (e *Event) set(name, value string) (err error) {
 		return invalid("the attribute %s is empty: leave it out instead", name)
 	}
 	return nil
+}
+
+// timeOf is stricter than package time, which takes an hour of one digit and a
+// comma for the point, and can write what it reads: years have four digits.
+func timeOf(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	t = t.UTC()
+	if err == nil && (s[13] != ':' || strings.Contains(s, ",") || t.Year() < 0 || t.Year() > 9999) {
+		err = errors.New("not as RFC 3339 writes it")
+	}
+	return t, err
 }
 
 // dataOf finds the payload; null means that there is none, unless it is JSON.
