@@ -197,8 +197,8 @@ func (d directory) isOurs(name string) bool {
 
 // isSum tells checksum sidecars, which go where their files go.
 func (d directory) isSum(name string) bool {
-	return d.cfg.Complete == filebroker.Summed &&
-		slices.ContainsFunc(filebroker.SumSuffixes(), func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	_, sum := filebroker.SumOf(name)
+	return sum && d.cfg.Complete == filebroker.Summed
 }
 
 // hasSum reports whether a file of inbox/ has one.

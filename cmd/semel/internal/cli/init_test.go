@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/csv"
 	"encoding/json"
@@ -195,6 +196,26 @@ func TestInitAndTheSource(t *testing.T) {
 	b.write("plain/README.md", "other things lie about")
 	b.want(exitDone, "init "+b.dir+"/3.yaml --id .event_id --source "+b.dir+"/plain --store "+b.dir+"/b.db",
 		"30 applied", "the files lie in DIR/plain itself, and only those in inbox/ are taken", "mkdir -p DIR/plain/inbox\n  mv DIR/plain/*.json DIR/plain/inbox/\n")
+}
+
+// TestInitSeesChecksums: they are no messages, and say that files are complete.
+func TestInitSeesChecksums(t *testing.T) {
+	b := newDraft(t)
+	b.orders("q/inbox")
+	for i := range 33 {
+		name := fmt.Sprintf("%02d.json", i)
+		body, err := os.ReadFile(filepath.Join(b.dir, "q", "inbox", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.write("q/inbox/"+name+".sha256", fmt.Sprintf("%x  %s\n", sha256.Sum256(body), name))
+	}
+	b.write("q/inbox/07.json.sha256", strings.Repeat("0", 64))
+	b.init(exitDone, "--dry-run --yes"+initFlags, "looked at 33 messages in 33 files of DIR/q", "\ncomplete: checksum")
+	b.init(exitDone, "--yes"+initFlags, "looked at 33 messages")
+	b.want(exitDone, "run FILE --dry-run", "33 messages would be read", "dead         inbox/07.json  the sha256 of the file is")
+	b.write("q/inbox/late.json", `{"event_id":"late"}`)
+	b.init(exitDone, "--dry-run --force --yes"+initFlags, "looked at 34 messages", "33 of 34 files in inbox/ have a checksum beside them")
 }
 
 // TestInitSaysWhatWouldFail and ends with 3: somebody has to look.

@@ -129,7 +129,7 @@ func (w *wizard) compose() {
 		if d.Key == "" || d.Version == "" {
 			without = []string{d.Key, d.ID}
 		}
-		d.Columns, d.Seen, d.Format = w.study.Columns(without...), w.study.Messages(), w.study.Sample.Format
+		d.Columns, d.Seen, d.Format, d.Summed = w.study.Columns(without...), w.study.Messages(), w.study.Sample.Format, w.study.Sample.Summed
 		if d.Version == "" {
 			for _, x := range r.Version.Rejected {
 				d.AboutVersion = append(d.AboutVersion, fmt.Sprintf("Not %s: %s.", x.Expr, x.Why))
@@ -370,6 +370,9 @@ func (w *wizard) advise() {
 // patterns are what a shell takes for the files that were looked at; "" if it
 // would take more.
 func (w *wizard) patterns() string {
+	if w.study.Sample.Summed {
+		return ""
+	}
 	var all []string
 	for _, d := range w.study.Sample.Documents {
 		ext := filepath.Ext(d.File)

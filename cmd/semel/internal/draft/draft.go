@@ -13,7 +13,9 @@ import (
 type Draft struct {
 	Name, Source, Store string
 	Format              propose.Format
-	ID                  string
+	// Summed: checksums say when a file is complete.
+	Summed bool
+	ID     string
 	// Key and Version may be empty. As is "integer" or "time".
 	Key, Version, As string
 	// Tie decides between equal versions; may be empty.

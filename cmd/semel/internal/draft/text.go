@@ -92,6 +92,9 @@ func (d *Draft) where(w *writer) {
 	if d.Format.Files == "csv" {
 		w.line("delimiter: %s", map[byte]string{',': `','`, ';': `';'`, '\t': `"\t"`, '|': `'|'`}[d.Format.Delimiter])
 	}
+	if d.Summed {
+		w.line("complete: %-17s # a file counts when name.sha512, .sha256 or .md5 is there and fits", "checksum")
+	}
 	w.line("")
 	w.comment("", "The database of your tables. What was handled is recorded beside them, in the same transaction.")
 	w.line("store: %s\n", scalar(d.Store))

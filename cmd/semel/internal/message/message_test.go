@@ -262,6 +262,23 @@ func TestSchema(t *testing.T) {
 	}
 }
 
+// TestSchemaQuotesNoKeys: names that the message chose may be anything.
+func TestSchemaQuotesNoKeys(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "s.json", `{"properties":{"by":{"additionalProperties":{"items":{"type":"integer"}}}}}`)
+	s, err := LoadSchema(filepath.Join(dir, "s.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"mary": "/by/mary/1:", "mary@example.com": "/by/*/1:", `\u001b[2J`: "/by/*/1:", strings.Repeat("x", 100_000): "/by/*/1:"} {
+		_, err := decode(t, Rules{ID: compile(t, "message.id", ".id"), Schema: s}, `{"id":"a","by":{"`+key+`":[1,"x"]}}`)
+		check(t, key[:4], err, "violates s.json at "+want)
+		if len(err.Error()) > 200 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+	}
+}
+
 func TestSchemasThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	for body, want := range map[string]string{

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -95,14 +96,20 @@ func leaf(v *jsonschema.ValidationError) *jsonschema.ValidationError {
 	return v
 }
 
+// schemaName is what a schema calls its properties. A key of another form was
+// chosen by whoever wrote the message, and may be long or private.
+var schemaName = regexp.MustCompile(`^[A-Za-z0-9_.$-]{1,64}$`)
+
 func pointer(path []string) string {
 	if len(path) == 0 {
 		return "the top"
 	}
-	r := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder
 	for _, p := range path {
-		b.WriteString("/" + r.Replace(p))
+		if !schemaName.MatchString(p) {
+			p = "*"
+		}
+		b.WriteString("/" + p)
 	}
 	return b.String()
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/broker/filebroker"
 )
 
 // Bounds of a sample.
@@ -63,6 +64,8 @@ type Sample struct {
 	More  bool
 	// Format is that of most files.
 	Format Format
+	// Summed: beside every file there is a checksum.
+	Summed bool
 	// Notes is what a person should know of how the files look.
 	Notes []string
 
@@ -209,14 +212,17 @@ func (s *Sample) list(dir string) ([]string, error) {
 	}
 	defer f.Close()
 	var paths []string
-	others := 0
+	others, summed := 0, map[string]bool{}
 	for len(paths) < maxNames {
 		entries, err := f.ReadDir(1000)
 		for _, e := range entries {
+			of, isSum := filebroker.SumOf(e.Name())
 			switch {
 			case hidden(e.Name()):
 			case !e.Type().IsRegular():
 				others++
+			case isSum:
+				summed[filepath.Join(dir, of)] = true
 			default:
 				paths = append(paths, filepath.Join(dir, e.Name()))
 			}
@@ -232,7 +238,25 @@ func (s *Sample) list(dir string) ([]string, error) {
 		s.note("%d entries of %s/ are not regular files (directories, links, pipes): a source leaves them alone, and so does this", others, filepath.Base(dir))
 	}
 	slices.Sort(paths)
+	s.sums(dir, paths, summed)
 	return paths, nil
+}
+
+// sums says which files of a directory have a checksum.
+func (s *Sample) sums(dir string, paths []string, summed map[string]bool) {
+	with := 0
+	for _, path := range paths {
+		if summed[path] {
+			with++
+		}
+	}
+	switch {
+	case with == 0:
+	case with == len(paths):
+		s.Summed = true
+	default:
+		s.note("%d of %d files in %s/ have a checksum beside them, which is no message: with complete: checksum those are taken, and only those; without it checksums are taken for messages", with, len(paths), filepath.Base(dir))
+	}
 }
 
 // hidden are names that a directory queue takes for unfinished or its own.
