@@ -53,7 +53,7 @@ func (g *guard) Disarm() sqlstore.Fate {
 	return fate
 }
 
-func (g *guard) Ended() bool { return g.fate != sqlstore.Open }
+func (g *guard) Fate() sqlstore.Fate { return g.fate }
 
 // commit refuses while armed: SQLite turns the COMMIT into a ROLLBACK. What
 // follows on the connection commits by itself and is refused as well.
@@ -75,6 +75,13 @@ func (g *guard) rollback() {
 func (sqliteDriver) Again(err error) bool {
 	code, ok := code(err)
 	return ok && (code&0xff == sqlite3.SQLITE_BUSY || code&0xff == sqlite3.SQLITE_LOCKED)
+}
+
+// Denied reports that a COMMIT was refused: by someone in the way, or by a
+// deferred constraint.
+func (d sqliteDriver) Denied(err error) bool {
+	code, ok := code(err)
+	return ok && (d.Again(err) || class(code, err.Error()) == semel.ClassPermanent)
 }
 
 // Classify sorts the driver's errors.

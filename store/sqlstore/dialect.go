@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store"
@@ -18,6 +19,15 @@ type Dialect struct {
 	Capabilities store.Capabilities
 	// Begin opens a transaction that may write.
 	Begin string
+	// Server: the database is a server, and several transactions write at
+	// once. The driver keeps statements prepared by itself; text is UTF-8
+	// without NUL; ends of transactions are given up after LockWait, since a
+	// network can fall silent; and a COMMIT is refused, by a constraint on
+	// the tables, while the mark of its transaction is open.
+	Server bool
+	// Snapshot is the isolation level at which a transaction that only reads
+	// sees one snapshot; zero: it always does.
+	Snapshot sql.IsolationLevel
 	// Now is an expression: milliseconds since 1970 by the database's clock.
 	Now string
 	// Lock is what a locking read ends with; empty where a transaction has
@@ -28,6 +38,9 @@ type Dialect struct {
 	// Rewrite turns a whole statement into the database's own where the
 	// rules above do not reach (MySQL's upsert). nil: not needed.
 	Rewrite func(portable string) string
+	// Alone is a statement after which no other transaction changes the tables;
+	// empty: Begin sees to that.
+	Alone string
 	// HasTable counts the tables named by its one parameter.
 	HasTable string
 	// Migrations are the steps from nothing to this version. Steps are only
@@ -59,6 +72,28 @@ func (d *Dialect) text(portable string) string {
 	}
 }
 
+// values readies arguments of this package's statements.
+func (d *Dialect) values(args []any) []any {
+	if !d.Server {
+		return args
+	}
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = clean(s)
+		}
+	}
+	return args
+}
+
+// clean replaces what a server does not take for text. It is for what people
+// read: ids, keys and the like are bytes.
+func clean(s string) string {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\ufffd")
+	}
+	return strings.ReplaceAll(s, "\x00", "\ufffd")
+}
+
 // Driver is what only the driver's module can know.
 type Driver interface {
 	// Guard readies a connection that will be used for writing, refuses one
@@ -71,6 +106,9 @@ type Driver interface {
 	// transaction is in the way, changed nothing, and may be repeated as it
 	// is.
 	Again(err error) bool
+	// Denied reports that err answers a COMMIT: the transaction is rolled
+	// back, without doubt.
+	Denied(err error) bool
 }
 
 // Guard watches the transactions of one connection. It is used by one
@@ -80,8 +118,8 @@ type Guard interface {
 	Arm()
 	// Disarm ends that and says what became of the transaction meanwhile.
 	Disarm() Fate
-	// Ended reports whether the transaction is over, while armed.
-	Ended() bool
+	// Fate is what has become of it so far, while armed.
+	Fate() Fate
 }
 
 // Fate is what became of a transaction while a handler had it.
@@ -94,4 +132,9 @@ const (
 	Gone
 	// Refused: a COMMIT was tried, and refused; nothing of it is left.
 	Refused
+	// Failed: a statement failed, and the database takes no other until the
+	// transaction, or a savepoint in it, is rolled back.
+	Failed
+	// Lost: the connection is gone.
+	Lost
 )

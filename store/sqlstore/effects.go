@@ -107,5 +107,5 @@ func (s *Store) Effects(ctx context.Context, consumer string, q store.EffectQuer
 // happen again.
 func (t *tx) purgeEffects(n, before int64, limit int) (int64, error) {
 	return t.exec(`DELETE FROM semel_effect WHERE (consumer, key) IN (SELECT consumer, key FROM semel_effect
-		WHERE consumer = ? AND state <> 'intended' AND at <= ? LIMIT ?)`, n, before, limit)
+		WHERE consumer = ? AND state <> 'intended' AND at <= ? LIMIT ?) AND state <> 'intended' AND at <= ?`, n, before, limit, before)
 }

@@ -26,6 +26,15 @@ func failf(c semel.Class, format string, args ...any) error {
 // Failf makes an error that Classify sorts as c; for drivers' modules.
 func Failf(c semel.Class, format string, args ...any) error { return failf(c, format, args...) }
 
+// ClassOf is the class that Failf gave an error; ok is false for others.
+func ClassOf(err error) (c semel.Class, ok bool) {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.class, true
+	}
+	return c, false
+}
+
 // Classify sorts an error of the database. Errors that neither this package
 // nor the driver knows are transient.
 func (s *Store) Classify(err error) semel.Class {

@@ -16,6 +16,9 @@ func (s *Store) Assign(ctx context.Context, consumer, worker string, starts []st
 		if err != nil {
 			return err
 		}
+		if err := t.lockConsumer(n); err != nil {
+			return err
+		}
 		out = make([]store.Fence, 0, len(starts))
 		for _, st := range starts {
 			f, err := t.assign(n, worker, st)
@@ -30,6 +33,12 @@ func (s *Store) Assign(ctx context.Context, consumer, worker string, starts []st
 		return nil, err
 	}
 	return out, nil
+}
+
+// lockConsumer makes assignments of one consumer wait for one another: what is
+// not there yet cannot be locked itself, and two must not create it.
+func (t *tx) lockConsumer(n int64) error {
+	return t.one("SELECT number FROM semel_consumer WHERE number = ?{lock}", []any{&n}, n)
 }
 
 func (t *tx) assign(n int64, worker string, st store.Start) (store.Fence, error) {

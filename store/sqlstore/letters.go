@@ -16,7 +16,7 @@ const messageCols = "id, key, type, source, time_s, time_ns, version_n, version_
 func messageArgs(m *semel.Message, f store.Fingerprint) []any {
 	return []any{
 		blob(m.ID), blob(m.Key), blob(m.Type), blob(m.Source), m.Time.Unix(), int64(m.Time.Nanosecond()),
-		m.Version.N, blob(m.Version.Tie), m.Version.Set, packHeader(m.Header), m.Body, f[:],
+		m.Version.N, blob(m.Version.Tie), flag(m.Version.Set), packHeader(m.Header), m.Body, f[:],
 	}
 }
 
@@ -95,7 +95,9 @@ func (s *Store) Find(ctx context.Context, x Tx, consumer string, ids, refs []str
 			}, append(args, n)...)
 		})
 	}
-	err = errors.Join(find(ids, "id"), find(refs, "ref"))
+	if err = find(ids, "id"); err == nil {
+		err = find(refs, "ref")
+	}
 	return out, err
 }
 
@@ -132,12 +134,13 @@ func (s *Store) park(ctx context.Context, x Tx, p *store.Parking) (fresh bool, e
 		return false, err
 	}
 	args := append([]any{n, blob(p.Ref)}, messageArgs(&p.Message, p.Fingerprint)...)
-	args = append(args, blob(p.Origin), string(p.State), p.State.Open(), p.Number, string(p.Class), p.Reason, p.Conflict,
+	args = append(args, blob(p.Origin), string(p.State), flag(p.State.Open()), p.Number, string(p.Class), p.Reason, flag(p.Conflict),
 		p.Attempts, p.Seen, p.Error, p.Stack, blob(p.Cause.ID), due(p.State, now, p.Delay), now, now, failed, p.By, p.Note, p.Proposed, version)
-	_, err = t.exec(`INSERT INTO semel_letter (consumer, ref, `+messageCols+`, origin, state, open, number, class, reason, conflict,
+	moved, err := t.exec(`INSERT INTO semel_letter (consumer, ref, `+messageCols+`, origin, state, open, number, class, reason, conflict,
 		attempts, seen, error, stack, cause, due, created, updated, failed, actor, note, proposed, version)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
-	if err != nil {
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (consumer, ref) DO NOTHING`, args...)
+	if err != nil || moved == 0 { // someone else was first
 		return false, err
 	}
 	return true, t.attempt(n, p.Ref, p.Attempt, now)
@@ -239,7 +242,7 @@ func (t *tx) move(n int64, m *store.Move, now int64) (bool, error) {
 	ref := blob(m.Ref)
 	moved, err := t.exec(`UPDATE semel_letter SET state = ?, open = ?, due = ?, number = ?, updated = ?, version = version + 1
 		WHERE consumer = ? AND ref = ? AND version = ?`,
-		string(m.To), m.To.Open(), due(m.To, now, m.Delay), m.Number, now, n, ref, m.Version)
+		string(m.To), flag(m.To.Open()), due(m.To, now, m.Delay), m.Number, now, n, ref, m.Version)
 	if err != nil || moved == 0 {
 		return false, err
 	}
@@ -319,12 +322,12 @@ func (t *tx) propose(n int64, r *store.Revision) error {
 		return err
 	}
 	var row, newest, same int64
+	if err := t.lockLetter(n, r.Ref); err != nil {
+		return ignoreNone(err)
+	}
 	err = t.one(`SELECT l.row, COALESCE(MAX(r.n), 0), COALESCE(MAX(CASE WHEN r.fingerprint = ? THEN r.n END), 0) FROM semel_letter l
 		LEFT JOIN semel_letter_revision r ON r.letter = l.row AND r.n > 0 WHERE l.consumer = ? AND l.ref = ? GROUP BY l.row`,
 		[]any{&row, &newest, &same}, r.Fingerprint[:], n, blob(r.Ref))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -338,6 +341,19 @@ func (t *tx) propose(n int64, r *store.Revision) error {
 		}
 	}
 	_, err = t.exec("UPDATE semel_letter SET proposed = "+proposed+" WHERE row = ?", row)
+	return err
+}
+
+// lockLetter makes others wait who number proposals of the same letter.
+func (t *tx) lockLetter(n int64, ref string) error {
+	var row int64
+	return t.one("SELECT row FROM semel_letter WHERE consumer = ? AND ref = ?{lock}", []any{&row}, n, blob(ref))
+}
+
+func ignoreNone(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
 	return err
 }
 

@@ -85,8 +85,28 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (out store.Purged, err
 	if err != nil {
 		return out, err
 	}
-	err = s.update(ctx, func(t *tx) error {
-		out = store.Purged{}
+	// Two transactions, so that neither locks rows against the order in which
+	// batches do.
+	err = s.purge(ctx, p, func(t *tx, n, before int64) (err error) {
+		if out.Records, err = t.purgeRecords(n, before, old); err == nil {
+			out.Letters, err = t.purgeLetters(n, before, p.Limit)
+		}
+		return err
+	})
+	if err != nil {
+		w.from, w.floor = nil, 0 // what it found is not gone
+		return store.Purged{}, err
+	}
+	err = s.purge(ctx, p, func(t *tx, n, before int64) error { return t.purgeOwners(n, before, p, &out) })
+	if err != nil {
+		out.Fences, out.Workers, out.Effects = 0, 0, 0
+	}
+	return out, err
+}
+
+// purge runs one step of it.
+func (s *Store) purge(ctx context.Context, p store.Purge, step func(t *tx, n, before int64) error) error {
+	return s.update(ctx, func(t *tx) error {
 		n, err := t.lookup(p.Consumer)
 		if err != nil || n == 0 {
 			return err
@@ -95,40 +115,28 @@ func (s *Store) Purge(ctx context.Context, p store.Purge) (out store.Purged, err
 		if err != nil {
 			return err
 		}
-		return t.purge(n, now-p.Keep.Milliseconds(), p, old, &out)
+		return step(t, n, now-p.Keep.Milliseconds())
 	})
-	if err != nil {
-		w.from, w.floor = nil, 0 // what it found is not gone
-		return store.Purged{}, err
-	}
-	return out, nil
 }
 
-func (t *tx) purge(n, before int64, p store.Purge, old [][]byte, out *store.Purged) (err error) {
-	if out.Records, err = t.purgeRecords(n, before, old); err != nil {
-		return err
-	}
-	if out.Letters, err = t.purgeLetters(n, before, p.Limit); err != nil {
-		return err
-	}
-	if !p.KeepScopes {
-		out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
-			FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?)`, n, before, p.Limit)
-		if err != nil {
-			return err
-		}
-	}
+// purgeOwners removes marks and fences that nobody has. Marks of this process
+// are kept young. What is found is asked again when it is locked: it may have
+// found an owner meanwhile.
+func (t *tx) purgeOwners(n, before int64, p store.Purge, out *store.Purged) (err error) {
 	for _, worker := range t.store.janitor.workers(p.Consumer) {
-		if _, err := t.exec("UPDATE semel_batch SET at = {now} WHERE consumer = ? AND worker = ?", n, blob(worker)); err != nil {
+		if _, err := t.exec("UPDATE semel_batch SET at = {now} WHERE consumer = ? AND worker = ? AND at <= ?", n, blob(worker), before+p.Keep.Milliseconds()/2); err != nil {
 			return err
 		}
 	}
 	out.Workers, err = t.exec(`DELETE FROM semel_batch WHERE (consumer, worker, slot) IN (SELECT consumer, worker, slot
-		FROM semel_batch WHERE consumer = ? AND at <= ? LIMIT ?)`, n, before, p.Limit)
-	if err != nil {
-		return err
+		FROM semel_batch WHERE consumer = ? AND at <= ? LIMIT ?) AND at <= ?`, n, before, p.Limit, before)
+	if err == nil && !p.KeepScopes {
+		out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
+			FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?) AND clean = 1 AND at <= ?`, n, before, p.Limit, before)
 	}
-	out.Effects, err = t.purgeEffects(n, before, p.Limit)
+	if err == nil {
+		out.Effects, err = t.purgeEffects(n, before, p.Limit)
+	}
 	return err
 }
 
@@ -171,7 +179,7 @@ func (t *tx) purgeRecords(n, before int64, old [][]byte) (removed int64, err err
 
 func (t *tx) purgeLetters(n, before int64, limit int) (int64, error) {
 	var rows []int64
-	err := t.each("SELECT row FROM semel_letter WHERE consumer = ? AND open = 0 AND updated <= ? LIMIT ?", func(r *sql.Rows) error {
+	err := t.each("SELECT row FROM semel_letter WHERE consumer = ? AND open = 0 AND updated <= ? LIMIT ?{lock}", func(r *sql.Rows) error {
 		var row int64
 		err := r.Scan(&row)
 		rows = append(rows, row)

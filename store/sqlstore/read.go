@@ -21,7 +21,7 @@ type reader struct {
 
 // read runs fn in a transaction that only reads, beside the committers.
 func (s *Store) read(ctx context.Context, fn func(reader) error) error {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: s.dialect.Snapshot})
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (s *Store) read(ctx context.Context, fn func(reader) error) error {
 }
 
 func (q reader) each(portable string, scan func(*sql.Rows) error, args ...any) error {
-	rows, err := q.tx.QueryContext(q.ctx, q.dialect.text(portable), args...)
+	rows, err := q.tx.QueryContext(q.ctx, q.dialect.text(portable), q.dialect.values(args)...)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (q reader) each(portable string, scan func(*sql.Rows) error, args ...any) e
 }
 
 func (q reader) one(portable string, dest []any, args ...any) error {
-	return q.tx.QueryRowContext(q.ctx, q.dialect.text(portable), args...).Scan(dest...)
+	return q.tx.QueryRowContext(q.ctx, q.dialect.text(portable), q.dialect.values(args)...).Scan(dest...)
 }
 
 // number returns the consumer's number, 0 if it has none: then nothing of it

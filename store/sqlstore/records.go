@@ -1,8 +1,10 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 
 	"github.com/semel-dev/semel"
@@ -119,6 +121,10 @@ const half = 1<<32 - 1
 // count keeps sums in two halves: databases do not add 64-bit numbers modulo
 // 2^64, they overflow.
 func (t *tx) count(n int64, tallies []store.Tally) error {
+	tallies = slices.Clone(tallies) // sorted, or two transactions could wait for each other
+	slices.SortFunc(tallies, func(a, b store.Tally) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Bucket, b.Bucket))
+	})
 	for i := range tallies {
 		l := &tallies[i]
 		_, err := t.exec(`INSERT INTO semel_ledger (consumer, account, bucket, n, sum_lo, sum_hi) VALUES (?, ?, ?, ?, ?, ?)
@@ -144,10 +150,25 @@ func (s *Store) Versions(ctx context.Context, x Tx, consumer string, keys []stri
 		return t.each("SELECT "+versionCols+" FROM semel_version WHERE key IN ("+marks+") AND consumer = ? ORDER BY key{lock}", func(r *sql.Rows) error {
 			v, err := scanVersion(r)
 			out = append(out, v)
+			t.hasVersion(n, v.Key)
 			return err
 		}, append(args, n)...)
 	})
 	return out, err
+}
+
+// rowKey names a row of this transaction's consumers.
+type rowKey struct {
+	consumer int64
+	key      string
+}
+
+// hasVersion notes a row that is there and locked.
+func (t *tx) hasVersion(n int64, key string) {
+	if t.versions == nil {
+		t.versions = make(map[rowKey]bool)
+	}
+	t.versions[rowKey{n, key}] = true
 }
 
 const versionCols = "key, n, tie, known, id, fingerprint"
@@ -157,7 +178,8 @@ func scanVersion(r *sql.Rows) (v store.Versioned, err error) {
 	return v, err
 }
 
-// SetVersions writes versions.
+// SetVersions writes versions. A row that Versions did not find is not locked:
+// if it is there now, someone else has decided about the key meanwhile.
 func (s *Store) SetVersions(ctx context.Context, x Tx, consumer string, vs []store.Versioned) error {
 	t, n, err := s.set(ctx, x, consumer)
 	if err != nil {
@@ -165,16 +187,25 @@ func (s *Store) SetVersions(ctx context.Context, x Tx, consumer string, vs []sto
 	}
 	defer t.mu.Unlock()
 	for i := range vs {
-		v := &vs[i]
-		_, err := t.exec(`INSERT INTO semel_version (consumer, key, n, tie, known, id, fingerprint) VALUES (?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (consumer, key) DO UPDATE SET n = excluded.n, tie = excluded.tie, known = excluded.known,
-			id = excluded.id, fingerprint = excluded.fingerprint`,
-			n, blob(v.Key), v.Version.N, blob(v.Version.Tie), v.Version.Set, blob(v.ID), v.Fingerprint[:])
-		if err != nil {
+		if err := t.setVersion(n, &vs[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (t *tx) setVersion(n int64, v *store.Versioned) error {
+	q := `INSERT INTO semel_version (n, tie, known, id, fingerprint, consumer, key) VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (consumer, key) DO NOTHING`
+	if t.versions[rowKey{n, v.Key}] {
+		q = "UPDATE semel_version SET n = ?, tie = ?, known = ?, id = ?, fingerprint = ? WHERE consumer = ? AND key = ?"
+	}
+	moved, err := t.exec(q, v.Version.N, blob(v.Version.Tie), flag(v.Version.Set), blob(v.ID), v.Fingerprint[:], n, blob(v.Key))
+	if err == nil && moved == 0 {
+		err = failf(semel.ClassContention, "sqlstore: another transaction wrote the version of a key first")
+	}
+	t.hasVersion(n, v.Key)
+	return err
 }
 
 // chunks calls fn with placeholders and arguments for a few names at a time.

@@ -9,12 +9,15 @@ import (
 
 const schemaTable = `CREATE TABLE semel_schema (
   version INTEGER NOT NULL PRIMARY KEY,
-  at      INTEGER NOT NULL
+  at      BIGINT NOT NULL
 )`
 
 // Statements returns all statements from an empty database to this version.
-func (s *Store) Statements() []string {
-	return append([]string{schemaTable}, slices.Concat(s.dialect.Migrations...)...)
+func (s *Store) Statements() []string { return s.dialect.Statements() }
+
+// Statements returns all statements from an empty database to this version.
+func (d *Dialect) Statements() []string {
+	return append([]string{schemaTable}, slices.Concat(d.Migrations...)...)
 }
 
 // Pending returns the statements that Migrate would run.
@@ -51,6 +54,11 @@ func (s *Store) stepsAfter(version int64) ([][]string, error) {
 // processes one does it; the others find it done.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.update(ctx, func(t *tx) error {
+		if s.dialect.Alone != "" {
+			if err := t.ddl(s.dialect.Alone); err != nil {
+				return err
+			}
+		}
 		var there, version int64
 		if err := t.one(s.dialect.HasTable, []any{&there}, "semel_schema"); err != nil {
 			return err

@@ -15,6 +15,7 @@ type session struct {
 	conn  *sql.Conn
 	guard Guard
 	own   map[string]*sql.Stmt // this package's, by portable text
+	texts map[string]string    // likewise, where the driver keeps them prepared
 	user  stmtCache            // handlers'
 }
 
@@ -32,12 +33,49 @@ func (ss *session) prepared(ctx context.Context, d *Dialect, portable string) (*
 	return st, nil
 }
 
-// control runs a statement that begins or ends a transaction.
-func (ss *session) control(ctx context.Context, d *Dialect, statement string) error {
-	st, err := ss.prepared(ctx, d, statement) //nolint:sqlclosecheck // closed with the session
-	if err == nil {
-		_, err = st.ExecContext(ctx)
+// text is a portable statement in the database's own words.
+func (ss *session) text(d *Dialect, portable string) string {
+	s, ok := ss.texts[portable]
+	if !ok {
+		s = d.text(portable)
+		ss.texts[portable] = s
 	}
+	return s
+}
+
+// exec runs one of this package's statements.
+func (ss *session) exec(ctx context.Context, d *Dialect, portable string, args []any) (sql.Result, error) {
+	if d.Server {
+		return ss.conn.ExecContext(ctx, ss.text(d, portable), d.values(args)...)
+	}
+	st, err := ss.prepared(ctx, d, portable) //nolint:sqlclosecheck // closed with the session
+	if err != nil {
+		return nil, err
+	}
+	return st.ExecContext(ctx, args...)
+}
+
+func (ss *session) query(ctx context.Context, d *Dialect, portable string, args []any) (*sql.Rows, error) {
+	if d.Server {
+		return ss.conn.QueryContext(ctx, ss.text(d, portable), d.values(args)...)
+	}
+	st, err := ss.prepared(ctx, d, portable) //nolint:sqlclosecheck // closed with the session
+	if err != nil {
+		return nil, err
+	}
+	return st.QueryContext(ctx, args...)
+}
+
+// control runs a statement that begins or ends a transaction. A server that
+// does not answer for so long is taken for gone.
+func (ss *session) control(s *Store, statement string) error {
+	ctx := context.Background()
+	if s.dialect.Server {
+		bound, cancel := context.WithTimeout(ctx, s.lockWait)
+		defer cancel()
+		ctx = bound
+	}
+	_, err := ss.exec(ctx, s.dialect, statement, nil)
 	return err
 }
 
@@ -53,7 +91,9 @@ func (ss *session) discard() {
 		st.Close()
 	}
 	ss.user.close()
-	_, _ = ss.conn.ExecContext(context.Background(), "ROLLBACK")
+	if len(ss.texts) == 0 { // a server rolls back by itself, and might not answer
+		_, _ = ss.conn.ExecContext(context.Background(), "ROLLBACK")
+	}
 	_ = ss.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
@@ -118,7 +158,7 @@ func (s *Store) connect(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ss := &session{conn: conn, own: make(map[string]*sql.Stmt)}
+	ss := &session{conn: conn, own: make(map[string]*sql.Stmt), texts: make(map[string]string)}
 	if ss.guard, err = s.driver.Guard(ctx, conn); err != nil {
 		ss.discard()
 		return nil, err

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/semel-dev/semel"
@@ -38,6 +40,7 @@ type Store struct {
 	sessions sessions
 	names    names
 	janitor  janitor
+	ready    atomic.Bool // the tables have been seen
 }
 
 var (
@@ -76,14 +79,15 @@ func (s *Store) Close(context.Context) error {
 
 // InTx runs fn in one transaction; see store.Store.
 func (s *Store) InTx(ctx context.Context, m store.Mark, fn func(context.Context, Tx) error) (store.Outcome, error) {
-	return s.inTx(ctx, m, func(ctx context.Context, t *tx) error { return fn(ctx, t) })
+	return s.inTx(ctx, m, true, func(ctx context.Context, t *tx) error { return fn(ctx, t) })
 }
 
-func (s *Store) inTx(ctx context.Context, m store.Mark, fn func(context.Context, *tx) error) (store.Outcome, error) {
+func (s *Store) inTx(ctx context.Context, m store.Mark, guest bool, fn func(context.Context, *tx) error) (store.Outcome, error) {
 	t, err := s.begin(ctx)
 	if err != nil {
 		return store.RolledBack, err
 	}
+	t.guest = guest
 	returned := false
 	defer func() {
 		if !returned { // a panic or Goexit passes through fn
@@ -95,7 +99,9 @@ func (s *Store) inTx(ctx context.Context, m store.Mark, fn func(context.Context,
 	err = t.openMark(m)
 	if err == nil {
 		t.session.guard.Arm()
-		err = fn(t.ctx, t)
+		if err = fn(t.ctx, t); err == nil {
+			err = t.sendRest()
+		}
 	}
 	returned = true
 	t.finish()
@@ -111,7 +117,7 @@ func (s *Store) inTx(ctx context.Context, m store.Mark, fn func(context.Context,
 
 // update runs one of the store's own transactions.
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
-	out, err := s.inTx(ctx, store.Mark{}, func(_ context.Context, t *tx) error { return fn(t) })
+	out, err := s.inTx(ctx, store.Mark{}, false, func(_ context.Context, t *tx) error { return fn(t) })
 	if err == nil && out != store.Committed {
 		err = errors.New("sqlstore: commit not confirmed")
 	}
@@ -126,8 +132,7 @@ func (s *Store) begin(ctx context.Context) (*tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet := context.WithoutCancel(ctx)
-	err = s.insist(ctx, until, func() error { return ss.control(quiet, s.dialect, s.dialect.Begin) })
+	err = s.insist(ctx, until, func() error { return ss.control(s, s.dialect.Begin) })
 	if err != nil {
 		if s.driver.Again(err) || ctx.Err() != nil {
 			s.sessions.put(ss)
@@ -179,8 +184,24 @@ func (s *Store) verdict(ctx context.Context, t *tx, err error) error {
 			return err
 		}
 		return errors.Join(ended("ROLLBACK"), err)
+	case Failed:
+		if err == nil {
+			err = swallowed(t.cause)
+		}
+	case Lost:
+		if err == nil {
+			err = errors.Join(failf(semel.ClassInfrastructure, "sqlstore: the connection was lost during the transaction"), t.cause)
+		}
 	}
 	return err
+}
+
+func swallowed(cause error) error {
+	if cause == nil {
+		cause = errors.New("the error was not seen")
+	}
+	return fmt.Errorf("sqlstore: a statement failed, which spoils the transaction, and the handler did not return its error; "+
+		"return it, or write the statement so that it does not fail (ON CONFLICT DO NOTHING), or run it within a savepoint: %w", cause)
 }
 
 // rollsBack reports errors after which a database gives up a transaction by
@@ -199,13 +220,13 @@ func ended(by string) error {
 // happened: the connection is thrown away, so that nothing can follow on it.
 func (s *Store) commit(t *tx) (store.Outcome, error) {
 	quiet := context.WithoutCancel(t.ctx)
-	err := s.insist(quiet, time.Now().Add(s.lockWait), func() error { return t.session.control(quiet, s.dialect, "COMMIT") })
+	err := s.insist(quiet, time.Now().Add(s.lockWait), func() error { return t.session.control(s, "COMMIT") })
 	if err == nil {
 		s.names.adopt(t.fresh)
 		s.sessions.put(t.session)
 		return store.Committed, nil
 	}
-	if c, ok := s.driver.Classify(err); ok && (c == semel.ClassPermanent || s.driver.Again(err)) {
+	if s.driver.Denied(err) {
 		s.rollback(t.session)
 		return store.RolledBack, err
 	}
@@ -216,7 +237,7 @@ func (s *Store) commit(t *tx) (store.Outcome, error) {
 // rollback ends the transaction; a connection that cannot do even that is
 // thrown away, which rolls back as well.
 func (s *Store) rollback(ss *session) {
-	if err := ss.control(context.Background(), s.dialect, "ROLLBACK"); err != nil {
+	if err := ss.control(s, "ROLLBACK"); err != nil {
 		s.sessions.discard(ss)
 		return
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/semel-dev/semel"
+	"github.com/semel-dev/semel/store"
 )
 
 // Tx is the transaction a handler works in. It can not be committed or rolled
@@ -43,7 +45,14 @@ type tx struct {
 	mu    sync.Mutex // one statement at a time, none after the end
 	over  bool
 	stmts []*sql.Stmt // prepared by handlers
+	rows  *sql.Rows   // the last that a handler opened
 	cause error       // the statement error with which the transaction was lost
+	guest bool        // the function is not this package's
+
+	pending Pending // of the driver's module
+	token   []byte  // names the mark of a transaction that was given none
+
+	versions map[rowKey]bool // that are there and locked
 
 	fresh map[string]int64 // consumers interned by this transaction
 	clock int64
@@ -61,6 +70,10 @@ var errOver = errors.New("sqlstore: the transaction is over; a handler must not 
 
 // finish ends all use by handlers. Rows close when their context ends.
 func (t *tx) finish() {
+	if t.mu.TryLock() { // before the cancellation, which would cost a server's connection
+		t.closeRows()
+		t.mu.Unlock()
+	}
 	t.cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,11 +83,20 @@ func (t *tx) finish() {
 	}
 }
 
+// closeRows closes what a handler left open: a server's connection takes no
+// statement meanwhile.
+func (t *tx) closeRows() {
+	if t.rows != nil && t.store.dialect.Server {
+		t.rows.Close()
+		t.rows = nil
+	}
+}
+
 // within bounds ctx by the transaction, so that no cursor outlives it: an open
 // cursor pins the snapshot, and the next transaction could not write.
 func (t *tx) within(ctx context.Context) context.Context {
 	bound, cancel := context.WithCancel(ctx)
-	if t.over {
+	if t.usable() != nil {
 		cancel()
 	} else {
 		context.AfterFunc(t.ctx, cancel)
@@ -82,20 +104,47 @@ func (t *tx) within(ctx context.Context) context.Context {
 	return bound
 }
 
-// lost notes the first error with which the database gave up the transaction.
+// lost notes the first error with which the database gave up the transaction,
+// and returns it for those that only follow from it.
 func (t *tx) lost(err error) error {
-	if err != nil && t.cause == nil && t.session.guard.Ended() {
+	open := t.session.guard.Fate() == Open
+	switch {
+	case open:
+		t.cause = nil // also after ROLLBACK TO a savepoint
+	case err == nil:
+	case t.cause == nil:
 		t.cause = err
+	case !errors.Is(err, t.cause):
+		return fmt.Errorf("sqlstore: an earlier statement of the transaction failed: %w", t.cause)
 	}
 	return err
+}
+
+// usable refuses what would run outside of the transaction.
+func (t *tx) usable() error {
+	if t.over {
+		return errOver
+	}
+	switch t.session.guard.Fate() {
+	case Gone, Refused:
+		return errors.Join(store.ErrEnded, t.cause)
+	}
+	return nil
 }
 
 // ExecContext runs a statement; it is kept prepared for the next time.
 func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
-		return nil, errOver
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	if err := t.send(ctx); err != nil {
+		return nil, err
+	}
+	if t.store.dialect.Server {
+		r, err := t.session.conn.ExecContext(ctx, query, args...)
+		return r, t.lost(err)
 	}
 	st, err := t.session.user.get(ctx, t.session.conn, query)
 	if err != nil {
@@ -109,10 +158,14 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
-		return nil, errOver
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	if err := t.send(ctx); err != nil {
+		return nil, err
 	}
 	rows, err := t.session.conn.QueryContext(t.within(ctx), query, args...) //nolint:sqlclosecheck // the caller closes it, or the end of the transaction
+	t.rows = rows
 	return rows, t.lost(err)
 }
 
@@ -120,15 +173,26 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.session.conn.QueryRowContext(t.within(ctx), query, args...)
+	bound := t.within(ctx)
+	if t.usable() == nil && t.send(ctx) != nil {
+		ended, cancel := context.WithCancel(ctx) // a *sql.Row can not be made to fail otherwise
+		cancel()
+		bound = ended
+	}
+	row := t.session.conn.QueryRowContext(bound, query, args...)
+	_ = t.lost(row.Err())
+	return row
 }
 
 // PrepareContext prepares a statement that lives until the handler returns.
 func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
-		return nil, errOver
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	if err := t.send(ctx); err != nil {
+		return nil, err
 	}
 	st, err := t.session.conn.PrepareContext(ctx, query) //nolint:sqlclosecheck // closed at the end of the transaction
 	if err == nil {
@@ -141,9 +205,13 @@ func (t *tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error
 func (s *Store) own(x Tx) (*tx, error) {
 	t, ok := x.(*tx)
 	if !ok || t.store != s {
-		return nil, failf(semel.ClassFault, "sqlstore: %T is not a transaction of this store; pass on the Tx that InTx gave", x)
+		return nil, errForeign(x)
 	}
 	return t, nil
+}
+
+func errForeign(x Tx) error {
+	return failf(semel.ClassFault, "sqlstore: %T is not a transaction of this store; pass on the Tx that InTx gave", x)
 }
 
 // set opens a call of the store's own within a transaction: the consumer's
@@ -159,7 +227,7 @@ func (s *Store) set(ctx context.Context, x Tx, consumer string) (t *tx, n int64,
 	t.mu.Lock()
 	if t.over {
 		err = errOver
-	} else {
+	} else if err = t.send(ctx); err == nil {
 		n, err = t.number(consumer)
 	}
 	if err != nil {
@@ -170,13 +238,9 @@ func (s *Store) set(ctx context.Context, x Tx, consumer string) (t *tx, n int64,
 
 // exec runs one of this package's statements.
 func (t *tx) exec(portable string, args ...any) (int64, error) {
-	st, err := t.session.prepared(t.quiet, t.store.dialect, portable) //nolint:sqlclosecheck // closed with the session
-	if err != nil {
-		return 0, t.lost(err)
-	}
-	r, err := st.ExecContext(t.quiet, args...)
-	if err != nil {
-		return 0, t.lost(err)
+	r, err := t.session.exec(t.quiet, t.store.dialect, portable, args)
+	if err = t.lost(err); err != nil {
+		return 0, err
 	}
 	return r.RowsAffected()
 }
@@ -184,11 +248,7 @@ func (t *tx) exec(portable string, args ...any) (int64, error) {
 // each runs one of this package's queries and calls scan for every row. scan
 // must not run statements.
 func (t *tx) each(portable string, scan func(*sql.Rows) error, args ...any) error {
-	st, err := t.session.prepared(t.quiet, t.store.dialect, portable) //nolint:sqlclosecheck // closed with the session
-	if err != nil {
-		return t.lost(err)
-	}
-	rows, err := st.QueryContext(t.quiet, args...)
+	rows, err := t.session.query(t.quiet, t.store.dialect, portable, args)
 	if err != nil {
 		return t.lost(err)
 	}
@@ -251,7 +311,10 @@ func (t *tx) number(consumer string) (int64, error) {
 			n, err = t.lookup(consumer)
 		}
 	}
-	if err != nil || n == 0 {
+	if err == nil && n == 0 {
+		err = failf(semel.ClassContention, "sqlstore: another transaction is giving the consumer its number")
+	}
+	if err != nil {
 		return 0, err
 	}
 	if _, known := t.store.names.get(consumer); !known {
@@ -261,6 +324,14 @@ func (t *tx) number(consumer string) (int64, error) {
 		t.fresh[consumer] = n
 	}
 	return n, nil
+}
+
+// flag is a truth value as it is stored.
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // blob returns s as bytes; never nil, which would be NULL.

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (s *Store) Retire(ctx context.Context, consumer, worker string) error {
 // openMark moves the mark to the batch: the first write of the transaction.
 func (t *tx) openMark(m store.Mark) error {
 	if m == (store.Mark{}) {
-		return nil
+		return t.openToken()
 	}
 	n, err := t.lookup(m.Consumer)
 	if err != nil {
@@ -85,6 +86,35 @@ func (t *tx) openMark(m store.Mark) error {
 		return err
 	}
 	return t.markError(n, m)
+}
+
+// openToken writes a mark that nobody else knows, where only an open mark keeps
+// a handler from committing.
+func (t *tx) openToken() error {
+	if !t.store.dialect.Server || !t.guest {
+		return nil
+	}
+	if !t.store.ready.Load() {
+		var there int64
+		if err := t.one(t.store.dialect.HasTable, []any{&there}, "semel_batch"); err != nil || there == 0 {
+			return err // no pipeline has run here yet, so there is nothing that the commit could contradict
+		}
+		t.store.ready.Store(true)
+	}
+	t.token = []byte(rand.Text())
+	_, err := t.exec("INSERT INTO semel_batch (consumer, worker, slot, batch, open, at) VALUES (0, ?, 0, 0, 1, {now})", t.token)
+	return err
+}
+
+func (t *tx) closeToken() error {
+	if t.token == nil {
+		return nil
+	}
+	moved, err := t.exec("DELETE FROM semel_batch WHERE consumer = 0 AND worker = ? AND slot = 0", t.token)
+	if err == nil && moved != 1 {
+		err = ended("ROLLBACK")
+	}
+	return err
 }
 
 func (t *tx) markError(n int64, m store.Mark) error {
@@ -102,12 +132,12 @@ func (t *tx) markError(n int64, m store.Mark) error {
 // closeMark is the last write of the transaction.
 func (t *tx) closeMark(m store.Mark) error {
 	if m == (store.Mark{}) {
-		return nil
+		return t.closeToken()
 	}
 	// t.args still has batch, consumer, worker and slot in this order.
 	moved, err := t.exec("UPDATE semel_batch SET open = 0 WHERE batch = ? AND consumer = ? AND worker = ? AND slot = ? AND open = 1", t.args[:4]...)
 	if err == nil && moved != 1 {
-		err = failf(semel.ClassFault, "sqlstore: the mark of batch %d changed within its own transaction", m.Batch)
+		err = fmt.Errorf("sqlstore: the mark of batch %d changed within its own transaction: %w", m.Batch, ended("ROLLBACK"))
 	}
 	return err
 }

@@ -82,7 +82,12 @@ func versionKeys[Tx any](s *suite[Tx]) {
 func versionReplace[Tx any](s *suite[Tx]) {
 	s.setVersions(store.Versioned{Key: "a", ID: "1", Version: semel.Version{N: 1, Tie: "x", Set: true}, Fingerprint: store.Fingerprint{1}})
 	next := store.Versioned{Key: "a", ID: "2", Version: semel.Version{N: 2, Set: true}, Fingerprint: store.Fingerprint{2}}
-	s.abort(func(tx Tx) error { return s.b.SetVersions(s.ctx, tx, consumer, []store.Versioned{next}) })
+	s.abort(func(tx Tx) error {
+		if _, err := s.b.Versions(s.ctx, tx, consumer, []string{"a"}, nil); err != nil {
+			return err
+		}
+		return s.b.SetVersions(s.ctx, tx, consumer, []store.Versioned{next})
+	})
 	if vs := s.versions(consumer, "a"); len(vs) != 1 || vs[0].ID != "1" {
 		s.Errorf("after a rollback the version is %+v", vs)
 	}

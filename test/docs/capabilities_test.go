@@ -15,6 +15,7 @@ import (
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/memstore"
 	"github.com/semel-dev/semel/store/sqlitestore"
+	"github.com/semel-dev/semel/store/sqlstore"
 )
 
 const page = "../../docs/adapters/README.md"
@@ -84,9 +85,9 @@ func stores(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer db.Close(t.Context())
-	columns := []store.Capabilities{db.Capabilities(), memstore.New().Capabilities()}
+	columns := []store.Capabilities{db.Capabilities(), sqlstore.Postgres().Capabilities, memstore.New().Capabilities()}
 	var b strings.Builder
-	fmt.Fprintln(&b, "| store | sqlite | memory |\n|---|---|---|")
+	fmt.Fprintln(&b, "| store | sqlite | postgres | memory |\n|---|---|---|---|")
 	row(&b, "transactions at a time", columns, func(c store.Capabilities) string {
 		if c.Committers == 0 {
 			return "any number"

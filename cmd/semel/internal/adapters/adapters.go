@@ -53,7 +53,8 @@ type storage struct {
 
 func stores() map[string]storage {
 	return map[string]storage{
-		"sqlite": {sqlstep.SQLite(), openSQLite, checkSQLite, existsSQLite, statementsSQLite},
+		"postgres": {sqlstep.Postgres(), openPostgres, checkPostgres, existsPostgres, statementsPostgres},
+		"sqlite":   {sqlstep.SQLite(), openSQLite, checkSQLite, existsSQLite, statementsSQLite},
 	}
 }
 
@@ -213,14 +214,25 @@ func (p pipeline[Tx]) Setup(ctx context.Context, statements []string) error {
 	if len(statements) == 0 {
 		return nil
 	}
-	outcome, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
-		return p.setup(ctx, t, statements)
-	})
+	var outcome store.Outcome
+	var err error
+	for range setupTries {
+		outcome, err = p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
+			return p.setup(ctx, t, statements)
+		})
+		if err == nil || p.store.Classify(err) != semel.ClassContention {
+			break
+		}
+	}
 	if err == nil && outcome != store.Committed {
 		err = errors.New("setup: the commit was not confirmed")
 	}
 	return err
 }
+
+// setupTries bounds how often setup runs while others that start at the same
+// time are in its way.
+const setupTries = 10
 
 func (p pipeline[Tx]) setup(ctx context.Context, t Tx, statements []string) error {
 	for _, s := range statements {
@@ -261,12 +273,14 @@ func (p pipeline[Tx]) Prove(ctx context.Context, statements []string, h *sqlstep
 
 func (p pipeline[Tx]) Try(ctx context.Context, statements []string, h *sqlstep.Handler, msgs []semel.Message) ([]error, error) {
 	outcomes := make([]error, len(msgs))
-	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) error {
+	_, err := p.store.InTx(ctx, store.Mark{}, func(ctx context.Context, t Tx) (err error) {
 		if err := p.setup(ctx, t, statements); err != nil {
 			return err
 		}
 		for i, m := range msgs {
-			outcomes[i] = h.Handle(ctx, t, m)
+			if outcomes[i], err = try(ctx, t, h, m); err != nil {
+				return err
+			}
 		}
 		return errProved
 	})
@@ -274,4 +288,19 @@ func (p pipeline[Tx]) Try(ctx context.Context, statements []string, h *sqlstep.H
 		err = nil
 	}
 	return outcomes, err
+}
+
+// try runs the steps for one message. What a failed one did is undone, as it
+// would be in a batch; on a server nothing else could follow.
+func try(ctx context.Context, t sqlstep.Execer, h *sqlstep.Handler, m semel.Message) (outcome, err error) {
+	if _, err := t.ExecContext(ctx, "SAVEPOINT semel_try"); err != nil {
+		return nil, err
+	}
+	outcome = h.Handle(ctx, t, m)
+	end := "RELEASE SAVEPOINT semel_try"
+	if outcome != nil && !errors.Is(outcome, semel.ErrDuplicate) && !errors.Is(outcome, semel.ErrSuperseded) {
+		end = "ROLLBACK TO SAVEPOINT semel_try"
+	}
+	_, err = t.ExecContext(ctx, end)
+	return outcome, err
 }

@@ -187,7 +187,14 @@ func (a *app) prepare(ctx context.Context, f *config.File, p *progress) (*adapte
 	if fresh {
 		p.created(f.Store)
 	}
-	if err = st.Schema.Migrate(ctx); err == nil {
+	pending, err := st.Schema.Pending(ctx)
+	if err == nil && len(pending) > 0 {
+		if all := st.Schema.Statements(); !fresh && len(pending) == len(all) { // a server's database is there before its tables
+			p.created(f.Store)
+		}
+		err = st.Schema.Migrate(ctx)
+	}
+	if err == nil {
 		err = st.Pipeline.Setup(ctx, f.Setup)
 	}
 	if err != nil {

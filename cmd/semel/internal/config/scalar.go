@@ -134,6 +134,14 @@ func (l Location) String() string {
 	if err != nil {
 		return l.Scheme + ":…"
 	}
+	if q := u.Query(); q.Has("password") || q.Has("sslpassword") { // libpq takes them there as well
+		for _, key := range []string{"password", "sslpassword"} {
+			if q.Has(key) {
+				q.Set(key, "xxxxx")
+			}
+		}
+		u.RawQuery = q.Encode()
+	}
 	return u.Redacted()
 }
 

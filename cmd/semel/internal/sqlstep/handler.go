@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/semel-dev/semel"
 )
@@ -50,10 +51,16 @@ func (h *Handler) Handle(ctx context.Context, tx Execer, m semel.Message) error 
 // there before a message does.
 func (h *Handler) Prepare(ctx context.Context, tx Preparer) error {
 	var errs []error
+	var first error
 	for i, s := range h.Steps {
-		if err := s.prepare(ctx, tx); err != nil {
-			errs = append(errs, &FailedError{Step: i + 1, named: true, err: err})
+		err := s.prepare(ctx, tx)
+		if err == nil || first != nil && errors.Is(err, first) { // only because of the first
+			continue
 		}
+		if first == nil {
+			first = err
+		}
+		errs = append(errs, &FailedError{Step: i + 1, named: true, err: err})
 	}
 	return errors.Join(errs...)
 }
@@ -93,11 +100,29 @@ func (h *Handler) name(i int, err error) error {
 	return &FailedError{Step: i + 1, named: len(h.Steps) > 1, err: err}
 }
 
+// asText writes numbers and truth values as the server reads them, whatever the
+// type of the column: a number may go into text, a text of digits into a number.
+func asText(v any) any {
+	switch v := v.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return v
+}
+
 func (s *Step) run(ctx context.Context, tx Execer, values []any) error {
 	var space [16]any
 	args := space[:0]
 	for _, i := range s.args {
-		args = append(args, values[i])
+		v := values[i]
+		if s.typed {
+			v = asText(v)
+		}
+		args = append(args, v)
 	}
 	r, err := tx.ExecContext(ctx, s.text, args...)
 	if err != nil || s.none == Ignore {

@@ -15,7 +15,7 @@ import (
 var names = []string{"id", "status", "n"}
 
 func TestParametersAreFound(t *testing.T) {
-	pg := Dialect{Name: "postgres", Numbered: true, Nested: true}
+	pg := Postgres()
 	my := Dialect{Name: "mysql", Backslash: true}
 	for _, tc := range []struct {
 		d          Dialect
@@ -31,6 +31,8 @@ func TestParametersAreFound(t *testing.T) {
 		{pg, "DELETE FROM t WHERE a=:id/* /* :nope */ :nope */", "DELETE FROM t WHERE a=$1/* /* :nope */ :nope */", []int{0}},
 		{pg, "UPDATE t SET a=:id::text, b=$x$ :nope $x$, c=$$ :nope $$, d=a[1]", "UPDATE t SET a=$1::text, b=$x$ :nope $x$, c=$$ :nope $$, d=a[1]", []int{0}},
 		{pg, "UPDATE t SET a=b ? 'x' WHERE c=:id", "UPDATE t SET a=b ? 'x' WHERE c=$1", []int{0}},
+		{pg, "UPDATE t SET a=b WHERE c @> :id::jsonb", "UPDATE t SET a=b WHERE c @> $1::jsonb", []int{0}},
+		{pg, `UPDATE t SET a=E'\' :nope', b=e'\\', c=type'\', d=:id, e=:n`, `UPDATE t SET a=E'\' :nope', b=e'\\', c=type'\', d=$1, e=$2`, []int{0, 2}},
 		{my, `UPDATE t SET a='\' :nope', b=:id`, `UPDATE t SET a='\' :nope', b=?`, []int{0}},
 		{SQLite(), `UPDATE t SET a='\', b=:id, c=':nope'`, `UPDATE t SET a='\', b=?, c=':nope'`, []int{0}},
 		{my, "UPDATE t SET a=@@x", "", nil},

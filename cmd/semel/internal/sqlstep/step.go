@@ -39,6 +39,8 @@ type Step struct {
 	text string
 	none None
 	args []int // index of the value of each parameter, in order
+	// typed: values are sent as text, which the server reads as what it is for.
+	typed bool
 }
 
 // Compile checks one statement and binds its parameters to names. The error
@@ -51,7 +53,7 @@ func Compile(text string, none None, names []string, used []bool, d Dialect) (*S
 	if err := checkStep(tokens, none); err != nil {
 		return nil, err
 	}
-	s := &Step{none: none}
+	s := &Step{none: none, typed: d.Typed}
 	var b strings.Builder
 	from := 0
 	for _, t := range tokens {

@@ -17,10 +17,20 @@ type Dialect struct {
 	Backslash bool
 	// Nested: comments nest.
 	Nested bool
+	// Escapes: E'…' is a string with backslashes, and ? and @ are operators.
+	Escapes bool
+	// Typed: the server knows the type of every parameter and reads its value
+	// from text; otherwise a value keeps the type that it has.
+	Typed bool
 }
 
 // SQLite is the dialect of sqlitestore.
 func SQLite() Dialect { return Dialect{Name: "sqlite", Brackets: true} }
+
+// Postgres is the dialect of pgstore.
+func Postgres() Dialect {
+	return Dialect{Name: "postgres", Numbered: true, Nested: true, Escapes: true, Typed: true}
+}
 
 // Error is a problem with a statement; At is the byte in its text.
 type Error struct {
@@ -100,9 +110,12 @@ func (l *lexer) next() error {
 	case strings.HasPrefix(rest, "/*"):
 		return l.comment()
 	case c == '\'', c == '"', c == '`':
-		return l.quoted(c, c)
+		return l.quoted(c, c, l.d.Backslash && c != '`')
+	case l.d.Escapes && (c == 'e' || c == 'E') && len(rest) > 1 && rest[1] == '\'':
+		l.i++
+		return l.quoted('\'', '\'', true)
 	case c == '[' && l.d.Brackets:
-		return l.quoted('[', ']')
+		return l.quoted('[', ']', false)
 	case c == '$':
 		return l.dollar()
 	case strings.HasPrefix(rest, "::"), strings.HasPrefix(rest, ":="):
@@ -112,7 +125,7 @@ func (l *lexer) next() error {
 		end := l.run(l.i+1, isNameByte)
 		l.emit(param, end, l.s[l.i+1:end])
 		return nil
-	case c == '@' || c == '?' && !l.d.Numbered:
+	case (c == '@' || c == '?') && !l.d.Escapes:
 		return &Error{l.i, fmt.Sprintf("%q: parameters are written :name, with the name under handle.with", string(c))}
 	case isLetter(c):
 		end := l.run(l.i, isNameByte)
@@ -177,10 +190,10 @@ func (l *lexer) comment() error {
 }
 
 // quoted reads up to the closing quote; a doubled one stands for itself.
-func (l *lexer) quoted(open, closing byte) error {
+func (l *lexer) quoted(open, closing byte, escapes bool) error {
 	for i := l.i + 1; i < len(l.s); i++ {
 		switch {
-		case l.s[i] == '\\' && l.d.Backslash && open != '`':
+		case l.s[i] == '\\' && escapes:
 			i++
 		case l.s[i] != closing:
 		case i+1 < len(l.s) && l.s[i+1] == closing && closing != ']':
