@@ -75,7 +75,7 @@ func countClaimed(ctx context.Context, dir string, depth int) (n int64, err erro
 // counts says how an entry of inbox/ counts, without noting that it was seen.
 func (s *scanner) counts(e fs.DirEntry) (waiting, settling bool) {
 	name := e.Name()
-	if s.ignored(name) || !e.Type().IsRegular() {
+	if s.cfg.Ignores(name) || !e.Type().IsRegular() {
 		return false, false
 	}
 	fi, err := os.Lstat(filepath.Join(s.inbox, name))

@@ -1,6 +1,7 @@
 package filebroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -143,7 +144,7 @@ func (s *scanner) close() {
 // writer of a pipe.
 func (s *scanner) consider(ctx context.Context, e fs.DirEntry) (c candidate, ok bool) {
 	name := e.Name()
-	if s.ignored(name) {
+	if s.cfg.Ignores(name) {
 		return c, false
 	}
 	fi, err := os.Lstat(filepath.Join(s.inbox, name))
@@ -173,15 +174,16 @@ func unfit(fi fs.FileInfo) error {
 	return nil
 }
 
-// ignored: names that are not files of the queue.
-func (s *scanner) ignored(name string) bool {
-	if name[0] == '.' || isSidecar(name) {
+// Ignores reports that a file of this name in inbox/ is not one of the queue: it
+// is ours or nobody's, a sidecar, or still under a temporary name.
+func (c Config) Ignores(name string) bool {
+	if strings.HasPrefix(name, ".") || isSidecar(name) {
 		return true
 	}
-	if s.cfg.Complete == Marked {
-		return strings.HasSuffix(name, s.cfg.MarkerSuffix)
+	if c.Complete == Marked {
+		return strings.HasSuffix(name, cmp.Or(c.MarkerSuffix, ".ok"))
 	}
-	if _, sum := SumOf(name); sum && s.cfg.Complete == Summed {
+	if _, sum := SumOf(name); sum && c.Complete == Summed {
 		return true
 	}
 	return isTemporary(name)

@@ -275,19 +275,16 @@ func (d directory) isMessage(dir string, e fs.DirEntry) bool {
 	if filepath.Base(dir) != stageInbox {
 		return true
 	}
-	if fi, err := e.Info(); err != nil || linked(fi) {
+	if fi, err := e.Info(); err != nil || linked(fi) || d.cfg.Ignores(name) {
 		return false
 	}
-	if d.cfg.Complete == filebroker.Marked {
-		_, err := os.Lstat(filepath.Join(dir, name+d.cfg.MarkerSuffix))
-		return !strings.HasSuffix(name, d.cfg.MarkerSuffix) && err == nil
-	}
-	if strings.HasSuffix(name, "~") || d.cfg.Complete == filebroker.Summed && !hasSum(filepath.Join(dir, name)) {
-		return false
-	}
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".tmp", ".part", ".filepart", ".swp", ".crdownload":
-		return false
+	path := filepath.Join(dir, name)
+	switch d.cfg.Complete {
+	case filebroker.Marked:
+		_, err := os.Lstat(path + d.cfg.MarkerSuffix)
+		return err == nil
+	case filebroker.Summed:
+		return hasSum(path)
 	}
 	return true
 }

@@ -187,6 +187,7 @@ p.yaml: name is missing: add a line such as name: orders; everything remembered 
 	{"horizon: 7d", "horizon: 7d\ninbox: tabel", `p.yaml:10:8: inbox cannot be "tabel": did you mean table?`},
 	{"horizon: 7d", "horizon: 7d\nfiles: all", `p.yaml:10:8: files cannot be "all": one of whole, lines, array, csv`},
 	{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: ab", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
+	{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: ''", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
 	{"horizon: 7d", "horizon: 7d\nfiles: csv\ndelimiter: '\"'", `p.yaml:11:12: delimiter must be one character: write ",", ";", "|" or "\t"`},
 	{"horizon: 7d", "horizon: 7d\ndelimiter: ;", `p.yaml:10:12: delimiter is for CSV: add files: csv, or remove it`},
 	{"horizon: 7d", "horizon: 7d\ntrust_id: yes", "p.yaml:10:11: trust_id must be true or false, not a text: write true or false"},

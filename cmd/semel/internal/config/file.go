@@ -167,10 +167,11 @@ func (l *loader) delimiter() byte {
 	if n == nil {
 		return 0
 	}
+	before := len(l.problems)
 	s := l.text(n, "delimiter")
 	switch {
-	case s == "":
-	case len(s) > 1 || !filebroker.IsDelimiter(s[0]):
+	case len(l.problems) > before:
+	case len(s) != 1 || !filebroker.IsDelimiter(s[0]):
 		l.problem(n, `write ",", ";", "|" or "\t"`, "delimiter must be one character")
 	case l.file.Files != "csv":
 		l.problem(n, "add files: csv, or remove it", "delimiter is for CSV")

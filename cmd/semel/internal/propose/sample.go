@@ -261,14 +261,7 @@ func (s *Sample) sums(dir string, paths []string, summed map[string]bool) {
 
 // hidden are names that a directory queue takes for unfinished or its own.
 func hidden(name string) bool {
-	if name[0] == '.' || strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".semel.json") || strings.HasSuffix(name, ".ok") {
-		return true
-	}
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".tmp", ".part", ".filepart", ".swp", ".crdownload":
-		return true
-	}
-	return false
+	return filebroker.Config{}.Ignores(name) || strings.HasSuffix(name, ".ok")
 }
 
 // describe adds what is only seen of the sample as a whole.
