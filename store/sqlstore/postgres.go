@@ -23,10 +23,14 @@ func Postgres() *Dialect {
 		Lock:       " FOR UPDATE",
 		Numbered:   true,
 		Alone:      "SELECT pg_advisory_xact_lock(495622907244)",
-		HasTable:   "SELECT count(to_regclass(?))",
+		HasTable:   hasTable,
 		Migrations: [][]string{slices.Concat(postgresBatches(), postgresLetters(), postgresAccounts()), postgresEffects()},
 	}
 }
+
+// hasTable reads a table, which to_regclass alone does not: only then does the
+// server look whether somebody else has made the table since it last looked.
+const hasTable = "SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass(?)"
 
 // MarkGuard is the constraint by which PostgreSQL refuses a COMMIT while the
 // mark of the transaction is open.

@@ -3,9 +3,11 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/semel-dev/semel"
@@ -119,9 +121,17 @@ func TestWithoutTables(t *testing.T) {
 	if all := pgstore.Statements(); err != nil || len(pending) != len(all) {
 		t.Errorf("%d of %d statements are pending, %v", len(pending), len(all), err)
 	}
+	var looked sync.WaitGroup
 	done := make(chan error)
+	looked.Add(4)
 	for range 4 { // of several processes one migrates
-		go func() { done <- openAt(t, url, pgstore.Config{}).Migrate(t.Context()) }()
+		go func() {
+			s := openAt(t, url, pgstore.Config{})
+			_, err := s.Pending(t.Context()) // what it saw then must not count any more
+			looked.Done()
+			looked.Wait()
+			done <- errors.Join(err, s.Migrate(t.Context()))
+		}()
 	}
 	for range 4 {
 		if err := <-done; err != nil {

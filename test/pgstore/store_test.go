@@ -32,7 +32,12 @@ func openAt(t testing.TB, url string, c pgstore.Config) *pgstore.Store {
 // fresh opens a new database with our tables and one of the user's.
 func fresh(t testing.TB, c pgstore.Config) (s *pgstore.Store, url string) {
 	t.Helper()
-	url = database(t)
+	return freshOn(t, servertest.Postgres, c)
+}
+
+func freshOn(t testing.TB, k servertest.Kind, c pgstore.Config) (s *pgstore.Store, url string) {
+	t.Helper()
+	url = k.Database(t)
 	s = openAt(t, url, c)
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -91,10 +96,10 @@ type handle struct {
 	url string
 }
 
-func harness(c pgstore.Config) storetest.Harness[sqlstore.Tx] {
+func harness(k servertest.Kind, c pgstore.Config) storetest.Harness[sqlstore.Tx] {
 	return storetest.Harness[sqlstore.Tx]{
 		New: func(t *testing.T) store.Backend[sqlstore.Tx] {
-			s, url := fresh(t, c)
+			s, url := freshOn(t, k, c)
 			return handle{s, url}
 		},
 		Reopen: func(t *testing.T, b store.Backend[sqlstore.Tx]) store.Backend[sqlstore.Tx] {
@@ -110,4 +115,8 @@ func harness(c pgstore.Config) storetest.Harness[sqlstore.Tx] {
 	}
 }
 
-func TestConformance(t *testing.T) { storetest.Run(t, harness(pgstore.Config{})) }
+func TestConformance(t *testing.T) { storetest.Run(t, harness(servertest.Postgres, pgstore.Config{})) }
+
+func TestConformance18(t *testing.T) {
+	storetest.Run(t, harness(servertest.Postgres18, pgstore.Config{}))
+}
