@@ -50,6 +50,10 @@ func QueueThen(tx sqlstore.Tx, then func(rows int64) error, sql string, args ...
 
 // control returns the word of a statement that begins or ends a transaction.
 func control(sql string) string {
+	sql = strings.TrimSpace(sql)
+	if len(sql) > 0 && strings.IndexByte("IUDWiudw", sql[0]) >= 0 {
+		return "" // INSERT, UPDATE, DELETE, WITH: the common ones, at no cost
+	}
 	words := strings.Fields(strings.ToUpper(sql[:min(len(sql), 64)]))
 	if len(words) == 0 || words[0] == "ROLLBACK" && slices.Contains(words, "TO") {
 		return ""

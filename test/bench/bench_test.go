@@ -13,6 +13,7 @@ import (
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/inbox"
+	"github.com/semel-dev/semel/test/servers/servertest"
 )
 
 // The gate: what a message costs the toolkit itself, beside source, decoder,
@@ -35,6 +36,17 @@ func small() plan {
 	p := full().scaled(0.002)
 	p.rounds, p.runs, p.batch = 2, 2, 100
 	return p
+}
+
+// TestPostgresSuiteRuns: the rows of PostgreSQL have the effects that they say.
+func TestPostgresSuiteRuns(t *testing.T) {
+	sec, err := postgres(servertest.Postgres.Database(t))(t.Context(), small(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sec.rows) != len(pgRungs()) || !strings.Contains(sec.markdown(), "position") {
+		t.Errorf("the table is %s", sec.markdown())
+	}
 }
 
 func TestEverySuiteRuns(t *testing.T) {

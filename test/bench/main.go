@@ -24,14 +24,24 @@ func suites() []suite {
 	return []suite{{"ladder", ladder}, {"path", path}, {"queue", queue}, {"replay", replay}}
 }
 
+// suites are those of a run: PostgreSQL only where a server is named.
+func (o options) suites() []suite {
+	all := suites()
+	if o.postgres != "" {
+		all = append(all, suite{"postgres", postgres(o.postgres)})
+	}
+	return all
+}
+
 type options struct {
-	only    *regexp.Regexp
-	scale   float64
-	rounds  int
-	noisy   bool
-	dir     string
-	page    string
-	profile string
+	postgres string
+	only     *regexp.Regexp
+	scale    float64
+	rounds   int
+	noisy    bool
+	dir      string
+	page     string
+	profile  string
 }
 
 func main() {
@@ -52,7 +62,8 @@ func main() {
 func parse(args []string, usage io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(usage)
-	only := f.String("only", "", "run the tables whose `name` matches: ladder, path, queue, replay")
+	only := f.String("only", "", "run the tables whose `name` matches: ladder, path, queue, replay, postgres")
+	f.StringVar(&o.postgres, "postgres", "", "`URL` of a PostgreSQL server for the table postgres; a place to make and remove schemas")
 	f.Float64Var(&o.scale, "scale", 1, "`part` of the messages; other than 1 is not recorded")
 	f.IntVar(&o.rounds, "rounds", full().rounds, "of interleaved slices; fewer are not recorded")
 	f.BoolVar(&o.noisy, "noisy", false, "run although others use the machine; not recorded")
@@ -150,7 +161,7 @@ func measure(ctx context.Context, o options, p plan, dir string, free float64, o
 		return "", err
 	}
 	defer stop()
-	for _, s := range suites() {
+	for _, s := range o.suites() {
 		if !o.only.MatchString(s.name) {
 			continue
 		}
