@@ -54,7 +54,7 @@ func TestPicture(t *testing.T) {
 // TestCrashPoints: the page on crashes has every point of the pipeline.
 func TestCrashPoints(t *testing.T) {
 	page := read(t, repository+"/docs/explanation/failure-windows.md")
-	for _, p := range fault.All() {
+	for _, p := range append(fault.All(), fault.Effects()...) {
 		if name, _, _ := strings.Cut(string(p), "-"); !strings.Contains(page, "**"+name+"**") {
 			t.Errorf("the page does not say what a crash at %s leaves", p)
 		}

@@ -56,7 +56,7 @@ func reasons(t *testing.T) (words []string) {
 	if len(words) < 7 {
 		t.Fatalf("only %q found in the pipeline's source: has it changed its shape?", words)
 	}
-	return append(words, "invalid", "malformed", "repaired")
+	return append(words, "invalid", "malformed", "repaired", "in doubt")
 }
 
 // TestStrategies: the pages that compare the strategies have all of them.

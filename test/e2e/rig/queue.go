@@ -69,7 +69,7 @@ func (q *Queue) Semel(words string, env ...string) Command {
 	q.t.Helper()
 	args := strings.Fields(words)
 	at := 1
-	if args[0] == "letters" || args[0] == "schema" {
+	if slices.Contains([]string{"letters", "schema", "effects"}, args[0]) {
 		at = 2
 	}
 	args = slices.Insert(args, at, q.File)

@@ -110,6 +110,7 @@ type Store struct {
 	Schema   store.Schema
 	Desk     Desk
 	Pipeline Pipeline
+	Effects  store.Effects
 	// Classify sorts errors of the store.
 	Classify func(error) semel.Class
 	// Hint says what a person can do about an error of the store; "" if there
@@ -130,8 +131,8 @@ type Desk interface {
 
 // Pipeline is what needs the store's transactions.
 type Pipeline interface {
-	// Consumer makes a consumer with the steps as its handler.
-	Consumer(cfg consumer.Config, src broker.Receiver, h *sqlstep.Handler) (Consumer, error)
+	// Consumer makes a consumer that does what the file says.
+	Consumer(cfg consumer.Config, src broker.Receiver, f *config.File) (Consumer, error)
 	// Setup makes the pipeline's own tables, in one transaction.
 	Setup(ctx context.Context, statements []string) error
 	// Prove runs setup and prepares the steps in a transaction that is
@@ -171,7 +172,7 @@ func Check(ctx context.Context, f *config.File, cfg consumer.Config) (notes []st
 			return err
 		}
 		defer remove()
-		if _, err = st.Pipeline.Consumer(cfg, src, f.Handler); err != nil {
+		if _, err = st.Pipeline.Consumer(cfg, src, f); err != nil {
 			unfit = semel.Fault(fmt.Errorf("%s: %w", f.Path, err))
 		}
 		return nil
@@ -196,17 +197,37 @@ type tx interface {
 }
 
 // pipeline implements Pipeline for one transaction type.
-type pipeline[Tx tx] struct{ store store.Backend[Tx] }
+type pipeline[Tx tx] struct {
+	store   store.Backend[Tx]
+	effects store.Effects
+}
 
-func erase[Tx tx](st store.Backend[Tx], schema store.Schema) *Store {
+func erase[Tx tx](st interface {
+	store.Backend[Tx]
+	store.Effects
+}, schema store.Schema) *Store {
 	return &Store{
-		Reader: st, Schema: schema, Desk: letter.Desk[Tx]{Store: st}, Pipeline: pipeline[Tx]{st},
+		Reader: st, Schema: schema, Desk: letter.Desk[Tx]{Store: st}, Pipeline: pipeline[Tx]{st, st}, Effects: st,
 		Classify: st.Classify, Hint: func(error) string { return "" }, Close: func() { _ = st.Close(context.Background()) },
 	}
 }
 
-func (p pipeline[Tx]) Consumer(cfg consumer.Config, src broker.Receiver, h *sqlstep.Handler) (Consumer, error) {
-	work := consumer.Each(func(ctx context.Context, t Tx, m semel.Message) error { return h.Handle(ctx, t, m) })
+func (p pipeline[Tx]) Consumer(cfg consumer.Config, src broker.Receiver, f *config.File) (Consumer, error) {
+	h := f.Handler
+	if f.Outside == nil {
+		work := consumer.Each(func(ctx context.Context, t Tx, m semel.Message) error { return h.Handle(ctx, t, m) })
+		return consumer.New(cfg, src, p.store, work)
+	}
+	g, err := f.Outside.Guard(p.effects, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	work := consumer.Prepare(func(ctx context.Context, m semel.Message) (func(context.Context, Tx) error, error) {
+		if err := g.Do(ctx, m); err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, t Tx) error { return h.Handle(ctx, t, m) }, nil
+	})
 	return consumer.New(cfg, src, p.store, work)
 }
 

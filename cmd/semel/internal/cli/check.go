@@ -30,6 +30,9 @@ func (a *app) check(f *config.File) error {
 	c.Notes = append(c.Notes, notes...)
 	notes, unfit, storeErr := adapters.Check(ctx, f, consumerConfig(f, nil, semel.Observer{}))
 	c.Notes = append(c.Notes, notes...)
+	if f.Outside != nil {
+		unfit = errors.Join(unfit, f.Outside.Target.Check())
+	}
 	err := errors.Join(sourceErr, storeErr, unfit)
 	c.OK = err == nil
 	err = remedied(f, "", err)
@@ -63,7 +66,7 @@ func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr, unfit e
 	fmt.Fprintf(t, "store\t%s\t%s\n", state(storeErr == nil), printable(c.Store))
 	fmt.Fprintf(t, "messages\t%s\t%s\n", first(f.Files, "whole"), printable(f.Rules.Describe()))
 	if handlerErr != nil || storeErr == nil {
-		fmt.Fprintf(t, "handler\t%s\t%s\n", state(handlerErr == nil), counted(int64(len(f.Handler.Steps)), "statement"))
+		fmt.Fprintf(t, "handler\t%s\t%s\n", state(handlerErr == nil), does(f))
 	}
 	if storeErr == nil {
 		fmt.Fprintf(t, "together\t%s\tinbox %s, kept %s\n", state(unfit == nil), f.Inbox, span(f.KeepOrDefault()))
@@ -72,4 +75,16 @@ func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr, unfit e
 	for _, n := range c.Notes {
 		fmt.Fprintln(a.out, "note:", printable(n))
 	}
+}
+
+// does says what the pipeline does with a message.
+func does(f *config.File) string {
+	statements := counted(int64(len(f.Handler.Steps)), "statement")
+	switch {
+	case f.Outside == nil:
+		return statements
+	case len(f.Handler.Steps) == 0:
+		return printable(f.Outside.Target.String())
+	}
+	return printable(f.Outside.Target.String()) + ", then " + statements
 }

@@ -45,7 +45,7 @@ func TestRemediesOfTheCommandLine(t *testing.T) {
 	b.write("bad.jsonl", "{\n")
 	wantRemedies(t, b, []provoked{
 		{"rnu FILE", "did you mean run?"},
-		{"frob", "it has demo, explain, init, letters, run, schema, status, version"},
+		{"frob", "it has demo, effects, explain, init, letters, run, schema, status, version"},
 		{"schema FILE", "it has apply, check, print"},
 		{"run", "FILE is missing\nsemel: semel run --help shows how it is used"},
 		{"run FILE --onec", "semel: semel run --help shows how it is used"},

@@ -74,7 +74,7 @@ func Main(args []string) int {
 }
 
 func (a *app) main(args []string) int {
-	restore, err := trap.Arm(a.getenv, slices.Concat(fault.All(), filebroker.Points(), letter.Points()))
+	restore, err := trap.Arm(a.getenv, slices.Concat(fault.All(), fault.Effects(), filebroker.Points(), letter.Points()))
 	if err != nil {
 		fmt.Fprintln(a.err, "semel:", err)
 		return exitUsage
@@ -159,7 +159,7 @@ say of every message where it is now.
 	root.SetVersionTemplate("semel {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "write the result as JSON")
-	root.AddCommand(a.initCommand(), a.runCommand(), a.statusCommand(), a.lettersCommand(), a.explainCommand(), a.schemaCommand(), a.demoCommand(), a.versionCommand())
+	root.AddCommand(a.initCommand(), a.runCommand(), a.statusCommand(), a.lettersCommand(), a.effectsCommand(), a.explainCommand(), a.schemaCommand(), a.demoCommand(), a.versionCommand())
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	return root
 }

@@ -139,7 +139,7 @@ func (a *app) consumeTold(f *config.File, drain *consumer.Drain, t telling, p *p
 		return err
 	}
 	defer st.Close()
-	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, m.observed(p.observer())), src, f.Handler)
+	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, m.observed(p.observer())), src, f)
 	if err != nil {
 		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
 	}
@@ -232,13 +232,18 @@ func sourceCode(err error) int {
 }
 
 func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) consumer.Config {
-	return consumer.Config{
+	cfg := consumer.Config{
 		Name: f.Name, Decoder: message.NewDecoder(f.Rules), Inbox: f.Inbox, TrustID: f.TrustID,
 		Arbitrate: f.Arbitrate, Retry: f.Retry, Order: f.Order, DeadHolds: f.DeadHolds,
 		Keep: f.Keep, Horizon: f.Horizon, ReplayRevised: f.ReplayRevised,
 		MaxBatch: f.Batch, MaxCrashes: f.MaxCrashes, Start: f.Start, Drain: drain,
 		Identity: map[string]string{"source": f.Source.String()}, Observer: o,
 	}
+	if f.Outside != nil { // a call in flight is waited for
+		cfg.HandlerTimeout = max(30*time.Second, f.Outside.Limit())
+		cfg.DrainTimeout = max(20*time.Second, 2*f.Outside.Timeout)
+	}
+	return cfg
 }
 
 // remedied adds what to do: about a statement that the database does not take,

@@ -206,9 +206,28 @@ p.yaml:10:21: unknown key "imediate" in retry: did you mean immediate?`},
 	{"id: .event_id", "id: .event_id\n  key: .k\narbitrate: {as: date}", `p.yaml:7:12: arbitrate has no version: add version: with a jq expression, such as .revision
 p.yaml:7:17: arbitrate.as cannot be "date": one of integer, time`},
 
-	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: x", "p.yaml:7:9: handle.exec is not there yet: an effect outside of the database can happen twice until the effect guard comes, and with it handle.exec: use handle.sql"},
-	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: x", "p.yaml:7:9: handle.http is not there yet: an effect outside of the database can happen twice until the effect guard comes, and with it handle.http: use handle.sql"},
-	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  with: {a: .b}", "p.yaml:7:7: handle has no sql: add sql: with the statements that are the effect of a message"},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  with: {a: .b}", "p.yaml:7:7: handle has no sql: add sql: with the statements that are the effect of a message, or http: or exec:\np.yaml:7:9: handle.with has values for statements, and there are none: add sql:, or remove it"},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: x", `p.yaml:7:9: handle.exec must be keys and values, not a text: write key: value, one a line`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {argv: [a]}\n  http: {url: 'http://h/'}", `p.yaml:7:9: handle has http and exec: the guard of one message is for one effect: make two pipelines of them`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {env: {a-b: c, SEMEL_X: d}, expect: {done: [0, 300], permanent: [5-2]}}", `p.yaml:7:9: handle.exec has no argv: add argv: [PROGRAM, ARGUMENT…]; no shell is involved
+p.yaml:7:15: handle.exec.env.SEMEL_X cannot be the name of a variable: use letters, digits and _, no digit first, and not SEMEL_…
+p.yaml:7:15: handle.exec.env.a-b cannot be the name of a variable: use letters, digits and _, no digit first, and not SEMEL_…
+p.yaml:7:56: handle.exec.expect.done must be a whole number: 0 to 255
+p.yaml:7:74: handle.exec.expect.permanent: "5-2" is no range of 0 to 255: write a number, or two with - between them`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {argv: []}", `p.yaml:7:16: handle.exec.argv is empty: name a program`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {method: GET}", `p.yaml:7:9: handle.http.url is missing: add a URL such as https://mail.example/send
+p.yaml:7:18: handle.http.method cannot be "GET": one of POST, PUT, PATCH, DELETE`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'ftp://joe:secret@h/'}", `p.yaml:7:15: handle.http.url is not an http or https URL: write https://HOST/PATH`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: env:NONE, body: .a | frob}", `p.yaml:7:15: handle.http.url: the environment variable NONE is not set: set it for this process, or write the place itself
+p.yaml:7:31: handle.http.body: function not defined: frob/0: a field has a dot in front, as in .event_id`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', timeout: 1h, headers: {idempotency-key: a, 'b c': d}}", `p.yaml:7:37: handle.http.timeout is above 10m0s: shorten it
+p.yaml:7:50: handle.http.headers: Idempotency-Key is set by semel: remove it
+p.yaml:7:50: handle.http.headers: "b c" cannot be the name of a header field: write letters, digits and -`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', in_doubt: ask}", `p.yaml:7:9: handle.http.in_doubt is ask, and there is nothing to ask: add ask: with what answers whether it happened`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', in_doubt: ask, ask: {url: 'http://h/x'}}", `p.yaml:7:48: handle.http.ask.url is the same for all messages: write {id} where the id of the message belongs`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', ask: {url: 'http://h/{id}'}}", `p.yaml:7:33: handle.http.ask is never asked: write in_doubt: ask, or remove it`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', in_doubt: maybe, expect: {done: [200-299], unknown: [204]}}", `p.yaml:7:38: handle.http.in_doubt cannot be "maybe": one of park, retry, ask
+p.yaml:7:81: handle.http.expect: 204 is in done and in unknown: leave it in one of them`},
 	{"DELETE FROM t WHERE id = :id", "COMMIT", "p.yaml:7:8: handle.sql: COMMIT is refused: the transaction belongs to the pipeline, which commits the effect together with the record that it happened; remove it"},
 	{"DELETE FROM t WHERE id = :id", "DELETE FROM t WHERE id = :idd", "p.yaml:7:33: handle.sql: the parameter :idd is not defined: handle.with has id"},
 	{"  with: {id: .order.id}\n", "", "p.yaml:7:33: handle.sql: the parameter :id is not defined: add it under handle.with"},

@@ -23,6 +23,7 @@ import (
 	"github.com/semel-dev/semel/retry"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/message"
+	"github.com/semel-dev/semel/cmd/semel/internal/outside"
 	"github.com/semel-dev/semel/cmd/semel/internal/sqlstep"
 )
 
@@ -45,6 +46,8 @@ type File struct {
 	Order     consumer.Order
 	DeadHolds bool
 	Handler   *sqlstep.Handler
+	// Outside is the effect outside of the database; nil: none.
+	Outside *outside.Step
 	// Setup are statements that make the pipeline's own tables.
 	Setup []string
 	Retry retry.Policy

@@ -98,28 +98,30 @@ func (l *loader) arbitrate() {
 	}
 }
 
-// later are handlers of the design that need the effect guard.
-var later = []string{"exec", "http"}
-
 func (l *loader) handle() {
 	n := l.top["handle"]
 	if n == nil {
 		l.required("handle", "add handle: {sql: …} with the statements that are the effect of a message")
 		return
 	}
-	s := l.mapping(n, "handle", append([]string{"sql", "with"}, later...)...)
-	for _, key := range later {
-		if s[key] != nil {
-			l.problem(s[key], "use handle.sql", "handle.%s is not there yet: an effect outside of the database can happen twice until the effect guard comes, and with it handle.%s", key, key)
-		}
+	s := l.mapping(n, "handle", "sql", "with", "http", "exec")
+	l.file.Handler = &sqlstep.Handler{Params: message.NewParams(l.file.Rules.MaxDepth)}
+	switch {
+	case s["http"] != nil && s["exec"] != nil:
+		l.problem(s["exec"], "make two pipelines of them", "handle has http and exec: the guard of one message is for one effect")
+	case s["http"] != nil:
+		l.http(s["http"])
+	case s["exec"] != nil:
+		l.exec(s["exec"])
+	case s["sql"] == nil:
+		l.problem(n, "add sql: with the statements that are the effect of a message, or http: or exec:", "handle has no sql")
 	}
-	if s["sql"] == nil {
-		if s["exec"] == nil && s["http"] == nil {
-			l.problem(n, "add sql: with the statements that are the effect of a message", "handle has no sql")
-		}
-		return
+	switch {
+	case s["sql"] != nil:
+		l.sql(s["sql"], s["with"])
+	case s["with"] != nil:
+		l.problem(s["with"], "add sql:, or remove it", "handle.with has values for statements, and there are none")
 	}
-	l.sql(s["sql"], s["with"])
 }
 
 func (l *loader) sql(steps, with ast.Node) {
@@ -139,7 +141,7 @@ func (l *loader) sql(steps, with ast.Node) {
 		}
 	}
 	p := message.NewParams(l.file.Rules.MaxDepth, exprs...)
-	l.file.Rules.KeepMeta = p.NeedsMeta()
+	l.file.Rules.KeepMeta = l.file.Rules.KeepMeta || p.NeedsMeta()
 	h.Params = p
 	l.file.Handler = h
 }

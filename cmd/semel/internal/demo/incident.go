@@ -77,8 +77,8 @@ func a1() incident {
 		naive: []string{"It was killed, or gave up waiting, after the receiver had taken the",
 			"notice. It sent the notice again, and the customer got it twice."},
 		remedy: `req.Header.Set("Idempotency-Key", m.ID)   // the same every time`,
-		limit: []string{"It takes a receiver that honours the key, as the one here does. The",
-			"guard for receivers that ignore it comes with a later release."},
+		limit: []string{"It takes a receiver that honours the key, as the one here does. For",
+			"others there is the guard of handle: http: and of package effect."},
 	}
 }
 
