@@ -42,6 +42,11 @@ type fullError struct {
 	n   int64
 }
 
+// errFull is all that may be told of it where keys are not.
+var errFull = errors.New("a key has as many held messages as it may")
+
+func (e *fullError) Unwrap() error { return errFull }
+
 func (e *fullError) Error() string {
 	return fmt.Sprintf("%d messages are held behind key %q", e.n, e.key)
 }

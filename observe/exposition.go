@@ -1,24 +1,23 @@
 package observe
 
 import (
-	"bufio"
-	"io"
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// page writes metrics in the text format of Prometheus, version 0.0.4. The
-// first error of the writer is kept by the buffer.
+// page is metrics in the text format of Prometheus, version 0.0.4. It is made
+// as a whole, so that whoever reads it slowly keeps only himself waiting.
 type page struct {
-	w      *bufio.Writer
+	bytes.Buffer
 	escape *strings.Replacer // in values of labels
 	common string            // labels of all samples
 	name   string            // of the present family
 }
 
-func newPage(w io.Writer, labels ...string) *page {
-	p := &page{w: bufio.NewWriter(w), escape: strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)}
+func newPage(labels ...string) *page {
+	p := &page{escape: strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)}
 	p.common = p.pairs(labels)
 	return p
 }
@@ -58,7 +57,7 @@ func (p *page) histogram(h *histogram) {
 
 func (p *page) write(parts ...string) {
 	for _, s := range parts {
-		_, _ = p.w.WriteString(s) // kept; Flush tells
+		p.WriteString(s)
 	}
 }
 

@@ -30,7 +30,8 @@ const (
 	// PanicLoop: the last Config.Panics attempts all ended in a panic, the last
 	// one not longer ago than Config.Calm.
 	PanicLoop Condition = "panic_loop"
-	// Wedged: a transaction has been open for Config.Wedged.
+	// Wedged: a transaction has been open for Config.Wedged, and nothing paused
+	// meanwhile.
 	Wedged Condition = "wedged"
 	// ScopeStopped: a scope was stopped, and a person has to look at it.
 	ScopeStopped Condition = "scope_stopped"
@@ -98,7 +99,7 @@ func (m *Monitor) phased(time.Time) []Reason {
 // held tells what keeps transactions from committing.
 func (m *Monitor) held(now time.Time) (rs []Reason) {
 	if m.pauses > 0 {
-		rs = append(rs, Reason{Condition: Paused, Detail: printable.Line(m.pause.Error(), longest)})
+		rs = append(rs, Reason{Condition: Paused, Detail: bottom(m.pause)})
 	}
 	if !m.failing.IsZero() && now.Sub(m.failing) >= m.cfg.Stalled && m.trying() {
 		rs = append(rs, Reason{Condition: Stalled, Detail: fmt.Sprintf("transactions have failed for %v, and none has committed", now.Sub(m.failing).Round(time.Second))})
@@ -109,10 +110,34 @@ func (m *Monitor) held(now time.Time) (rs []Reason) {
 			oldest = since
 		}
 	}
+	if oldest.Before(m.pausing) { // it waits for the store: another start would, too
+		oldest = m.pausing
+	}
 	if age := now.Sub(oldest); age >= m.cfg.Wedged {
 		rs = append(rs, Reason{Condition: Wedged, dead: true, Detail: fmt.Sprintf("a transaction has been open for %v: a handler does not end, or the store does not answer", age.Round(time.Second))})
 	}
 	return rs
+}
+
+// bottom is the text of the error that the others wrap; of several the last.
+// What wraps it may name messages, or be a handler's.
+func bottom(err error) string {
+	for err != nil {
+		var next error
+		switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+		case interface{ Unwrap() error }:
+			next = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			if all := e.Unwrap(); len(all) > 0 {
+				next = all[len(all)-1]
+			}
+		}
+		if next == nil {
+			return printable.Line(err.Error(), longest)
+		}
+		err = next
+	}
+	return ""
 }
 
 func (m *Monitor) looping(now time.Time) []Reason {
@@ -139,7 +164,7 @@ func (m *Monitor) halted(time.Time) (rs []Reason) {
 // seen tells what is wrong in the store and in the account.
 func (m *Monitor) seen(time.Time) (rs []Reason) {
 	if err := m.sight.statusErr; err != nil {
-		rs = append(rs, Reason{Condition: StoreUnreadable, Detail: printable.Line(err.Error(), longest)})
+		rs = append(rs, Reason{Condition: StoreUnreadable, Detail: bottom(err)})
 	}
 	for _, i := range m.sight.status.Imbalances {
 		rs = append(rs, Reason{Condition: Unbalanced, Detail: printable.Line(fmt.Sprintf("%s: ledger %d, rows %d", i.Account, i.Ledger, i.Rows), longest)})

@@ -61,6 +61,11 @@ func (w *world) handling(fn func() error) {
 // begin runs a pipeline of one partition, or with none assigned yet. It ends
 // with the test.
 func begin(t *testing.T, start consumer.Start, assigned bool) *world {
+	return beginWith(t, start, assigned, func(*consumer.Config) {})
+}
+
+// beginWith is begin with another configuration.
+func beginWith(t *testing.T, start consumer.Start, assigned bool, change func(*consumer.Config)) *world {
 	w := &world{t: t, b: membroker.New(membroker.Config{Partitions: 1}), st: memstore.New(), mon: observe.NewMonitor(observe.Config{Pipeline: "p"}), ended: make(chan error, 1)}
 	w.r = w.b.Receiver()
 	if assigned {
@@ -73,6 +78,7 @@ func begin(t *testing.T, start consumer.Start, assigned bool) *world {
 		Decoder: broker.DecoderFunc(func(*semel.Delivery) error { return nil }),
 		Retry:   retry.Policy{Delays: []time.Duration{time.Second}},
 	}
+	change(&cfg)
 	var err error
 	if w.c, err = consumer.New(cfg, w.r, store.Backend[tx](w.st), consumer.Each(w.handler)); err != nil {
 		t.Fatal(err)

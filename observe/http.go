@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -50,11 +51,49 @@ func answer(w http.ResponseWriter, pipeline string, ok bool, all []Reason, count
 	_ = json.NewEncoder(w).Encode(body) // whoever asked is gone
 }
 
-// Serve answers on ln until ctx ends, and closes it. Nobody can hold a
-// connection for long, or send it much.
+// connections is how many are served at the same time.
+const connections = 64
+
+// bounded closes connections that are too many at once: memory and open files
+// are the pipeline's.
+type bounded struct {
+	net.Listener
+	taken chan struct{}
+}
+
+// Accept returns the next connection for which there is room.
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case b.taken <- struct{}{}:
+			return &place{c, sync.OnceFunc(func() { <-b.taken })}, nil
+		default:
+			c.Close()
+		}
+	}
+}
+
+// place is a connection that counts until it is closed.
+type place struct {
+	net.Conn
+	leave func()
+}
+
+// Close ends the connection.
+func (p *place) Close() error {
+	p.leave()
+	return p.Conn.Close()
+}
+
+// Serve answers on ln until ctx ends, and closes it. There are at most 64
+// connections, and nobody can hold one for long, or send it much.
 func (m *Monitor) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
-		Handler: m.Handler(), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: m.Handler(), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second,
 		MaxHeaderBytes: 8 << 10, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -65,7 +104,7 @@ func (m *Monitor) Serve(ctx context.Context, ln net.Listener) error {
 		}
 	})
 	defer stop()
-	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(&bounded{ln, make(chan struct{}, connections)}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

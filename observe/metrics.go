@@ -21,10 +21,20 @@ type totals struct {
 	size, took, handled, age              *histogram
 }
 
+// deadReasons are the words of the pipeline. They have a sample before there is
+// a dead letter: the first one would be no increase otherwise.
+func deadReasons() []string {
+	return []string{"conflict", "crash", "exhausted", "invalid", "malformed", "no version", "permanent", "tie"}
+}
+
 func newTotals() totals {
+	dead := map[string]int64{}
+	for _, reason := range deadReasons() {
+		dead[reason] = 0
+	}
 	seconds := []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	return totals{
-		dead:    map[string]int64{},
+		dead:    dead,
 		size:    newHistogram(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000),
 		took:    newHistogram(seconds...),
 		handled: newHistogram(seconds...),
@@ -60,16 +70,21 @@ func (t *totals) failure(f semel.Failure) {
 // WriteMetrics writes all metrics in the text format of Prometheus. Names and
 // labels are in docs/reference/metrics.md.
 func (m *Monitor) WriteMetrics(w io.Writer) error {
+	_, err := w.Write(m.metrics())
+	return err
+}
+
+func (m *Monitor) metrics() []byte {
 	health := m.Health()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := newPage(w, "pipeline", m.cfg.Pipeline)
+	p := newPage("pipeline", m.cfg.Pipeline)
 	m.writeAccount(p)
 	m.writeTotals(p)
 	m.writeScopes(p)
 	m.writeSight(p)
 	m.writeHealth(p, health)
-	return p.w.Flush()
+	return p.Bytes()
 }
 
 func (m *Monitor) writeAccount(p *page) {

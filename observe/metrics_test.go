@@ -109,7 +109,7 @@ func TestReasonsAreBounded(t *testing.T) {
 	if n := strings.Count(text, "semel_dead_letters_total{"); n != 33 {
 		t.Errorf("%d reasons", n)
 	}
-	wantLines(t, text, `semel_dead_letters_total{pipeline="",reason="other"} 968`)
+	wantLines(t, text, `semel_dead_letters_total{pipeline="",reason="other"} 976`)
 }
 
 // TestServe: only three things are answered, only to GET, with little patience

@@ -23,8 +23,8 @@ type Config struct {
 	// Stalled is how long transactions may fail in a row without one that
 	// commits. Default 15 s.
 	Stalled time.Duration
-	// Wedged is how long one transaction may take before the process counts as
-	// dead. It has to be longer than the consumer's HandlerTimeout. Default 5
+	// Wedged is how long one transaction may take, with no pause meanwhile,
+	// before the process counts as dead. It has to be longer than the consumer's HandlerTimeout. Default 5
 	// minutes.
 	Wedged time.Duration
 	// Every is the shortest time between two looks at the store, which take at
@@ -45,6 +45,7 @@ type Monitor struct {
 
 	pauses  int
 	pause   error             // the last
+	pausing time.Time         // when one last began or ended
 	scopes  map[string]bool   // assigned
 	stopped map[string]string // scopes that are stopped, and why
 
@@ -95,23 +96,32 @@ func (m *Monitor) Observer() semel.Observer {
 	return semel.Observer{Batch: m.committed, Failed: m.failed, Paused: m.paused, Scope: m.scope, Unsettled: m.unsettled, Phase: m.entered, Open: m.opening}
 }
 
-// Watch looks at the target until ctx ends. What it asks for is given up then.
+// patience is how long one look may take.
+const patience = time.Minute
+
+// Watch looks at the target until ctx ends. What it asks for is given up then,
+// and after a minute.
 func (m *Monitor) Watch(ctx context.Context, t Target) {
 	m.mu.Lock()
 	m.target = t
 	m.mu.Unlock()
 	for {
-		pause := max(m.cfg.Every, 20*m.look(ctx, t))
+		took, seen := m.look(ctx, t)
+		if seen {
+			took *= 20
+		} // else it is not to stay unknown for long, whatever the failure took
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(max(m.cfg.Every, took)):
 		}
 	}
 }
 
-// look looks once and says how long that took.
-func (m *Monitor) look(ctx context.Context, t Target) time.Duration {
+// look looks once and says how long that took, and whether the store answered.
+func (m *Monitor) look(until context.Context, t Target) (took time.Duration, seen bool) {
+	ctx, cancel := context.WithTimeout(until, patience)
+	defer cancel()
 	began := time.Now()
 	var now sight
 	if t.Status != nil {
@@ -122,8 +132,8 @@ func (m *Monitor) look(ctx context.Context, t Target) time.Duration {
 		now.depth, now.measured = depth, err == nil
 	}
 	now.at = time.Now()
-	if ctx.Err() != nil {
-		return 0
+	if until.Err() != nil {
+		return 0, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +142,7 @@ func (m *Monitor) look(ctx context.Context, t Target) time.Duration {
 		now.status, now.read = m.sight.status, m.sight.read // what was seen last
 	}
 	m.sight = now
-	return now.at.Sub(began)
+	return now.at.Sub(began), now.statusErr == nil
 }
 
 func (m *Monitor) entered(p semel.Phase) {
@@ -194,6 +204,7 @@ func (m *Monitor) failed(f semel.Failure) {
 func (m *Monitor) paused(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.pausing = time.Now()
 	if err == nil {
 		m.pauses = max(0, m.pauses-1)
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/semel-dev/semel"
 )
 
-// open begins the span of a transaction.
+// open begins the span of a transaction. It is the root of a trace of its own:
+// within a span of the program all of them would be one trace without an end.
 func (t *Telemetry) open(ctx context.Context, o semel.Opening) (context.Context, func(semel.Batch, error)) {
 	links, more := t.links(o)
 	attrs := append(t.attributes(3), semconv.MessagingBatchMessageCount(o.N))
@@ -23,7 +24,7 @@ func (t *Telemetry) open(ctx context.Context, o semel.Opening) (context.Context,
 	if more > 0 {
 		attrs = append(attrs, attribute.Int("semel.links.left_out", more))
 	}
-	ctx, span := t.tracer.Start(ctx, t.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...), trace.WithLinks(links...))
+	ctx, span := t.tracer.Start(ctx, t.name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...), trace.WithLinks(links...))
 	return ctx, func(b semel.Batch, err error) {
 		defer span.End()
 		if !span.IsRecording() {

@@ -437,3 +437,15 @@ func BenchmarkTransaction(b *testing.B) {
 		end(batch, nil)
 	}
 }
+
+// TestTransactionsAreRoots: a span in the context of Run does not become the
+// parent of everything that is ever done.
+func TestTransactionsAreRoots(t *testing.T) {
+	rec, o := traced(t, telemetry.Config{})
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled}))
+	_, end := o.Open(ctx, semel.Opening{N: 0, Messages: func(func(*semel.Message) bool) {}})
+	end(semel.Batch{}, nil)
+	if spans := rec.Ended(); len(spans) != 1 || spans[0].Parent().IsValid() || spans[0].SpanContext().TraceID() == (trace.TraceID{1}) {
+		t.Errorf("%+v", spans)
+	}
+}

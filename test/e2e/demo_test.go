@@ -116,16 +116,27 @@ func TestDemoForPeople(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted ends its children and removes everything.
+// TestDemoInterrupted ends its children and removes everything, also when the
+// terminal is closed.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			interruptDemo(t, s)
+		})
+	}
+}
+
+func interruptDemo(t *testing.T, s syscall.Signal) {
+	t.Helper()
 	c, tmp := demo(t, "")
 	p := rig.Start(t, c)
 	rig.Until(t, "the children at work", func() bool {
 		done, err := filepath.Glob(filepath.Join(tmp, "*", "a1", "*", "queue", "done", "0001.json"))
 		return err == nil && len(done) == 2
 	})
-	p.Signal(syscall.SIGINT)
+	p.Signal(s)
 	if e := p.Wait(); e.Code != 2 || !strings.Contains(e.Stderr, "interrupted: nothing was shown") || e.Stdout != "" {
 		t.Error(e)
 	}

@@ -72,6 +72,9 @@ func (a *app) demo(incidents []string, keep bool) error {
 	ctx, stop := a.signals(func(os.Signal) {})
 	defer stop()
 	width, _ := terminal(a.err)
+	if a.getenv("TERM") == "dumb" {
+		width = 0 // nothing that moves
+	}
 	r, err := demo.Run(ctx, demo.Options{
 		Incidents: incidents, Keep: keep, Program: program, Progress: a.err, Width: width, Color: a.getenv("NO_COLOR") == "",
 	})

@@ -123,7 +123,12 @@ func (w *wizard) free() error {
 		return err
 	case fi.IsDir():
 		return fmt.Errorf("%s is a directory: name a file, such as %s", w.file, filepath.Join(w.file, "pipeline.yaml"))
-	case w.o.force || w.o.dryRun:
+	case w.o.dryRun:
+		return nil
+	case w.o.force:
+		if fi, err := os.Stat(w.file); err != nil || !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s is no regular file, and nothing that --force replaces: name another file", w.file)
+		}
 		return nil
 	}
 	return fmt.Errorf("%s is there already and stays as it is: name another file, or --force replaces it", w.file)

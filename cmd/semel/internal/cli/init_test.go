@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,6 +151,32 @@ func TestInitLosesTheRace(t *testing.T) {
 	}
 	if text, err := os.ReadFile(b.file); err != nil || string(text) != "mine" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestInitForce replaces what is in a file: its permissions stay, a link still
+// leads there, and what is no file of data is left alone.
+func TestInitForce(t *testing.T) {
+	b := newDraft(t)
+	b.write("there.yaml", "mine")
+	b.orders("q/inbox")
+	there, link := filepath.Join(b.dir, "there.yaml"), filepath.Join(b.dir, "link.yaml")
+	if err := errors.Join(os.Chmod(there, 0o600), os.Symlink(there, link), os.Symlink(filepath.Join(b.dir, "nowhere"), filepath.Join(b.dir, "dangling"))); err != nil {
+		t.Fatal(err)
+	}
+	b.want(exitDone, strings.ReplaceAll("init DIR/link.yaml --source DIR/q --store DIR/x.db --yes --force", "DIR", b.dir))
+	if to, err := os.Readlink(link); err != nil || to != there {
+		t.Errorf("the link: %q, %v", to, err)
+	}
+	fi, err := os.Stat(there)
+	if err != nil || fi.Mode().Perm() != 0o600 && runtime.GOOS != "windows" {
+		t.Errorf("%v, %v", fi, err)
+	}
+	if text, err := os.ReadFile(there); err != nil || !strings.HasPrefix(string(text), "# Written by semel init") {
+		t.Errorf("%q, %v", text, err)
+	}
+	for _, name := range []string{os.DevNull, filepath.Join(b.dir, "dangling")} {
+		b.want(exitUsage, "init "+name+strings.ReplaceAll(" --source DIR/q --store DIR/x.db --yes --force", "DIR", b.dir), "is no regular file")
 	}
 }
 

@@ -274,12 +274,15 @@ func (a *app) open(ctx context.Context, f *config.File) (*adapters.Store, error)
 	return st, nil
 }
 
-// signals returns a context that ends at the first SIGINT or SIGTERM; the
-// second one ends the program.
+// signals returns a context that ends at the first SIGINT, SIGTERM or SIGHUP
+// (the terminal is gone); the second one ends the program.
 func (a *app) signals(first func(os.Signal)) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // of nohup
+		signal.Notify(c, syscall.SIGHUP)
+	}
 	go func() {
 		select {
 		case s := <-c:
@@ -288,8 +291,11 @@ func (a *app) signals(first func(os.Signal)) (context.Context, context.CancelFun
 		case <-ctx.Done():
 			return
 		}
-		<-c
-		a.exit(exitFault)
+		for s := range c {
+			if s != syscall.SIGHUP { // it comes twice where a shell and its terminal end
+				a.exit(exitFault)
+			}
+		}
 	}()
 	return ctx, func() { signal.Stop(c); cancel() }
 }

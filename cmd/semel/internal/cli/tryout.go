@@ -303,15 +303,28 @@ func (w *wizard) create() error {
 	return nil
 }
 
+// replace puts the text in the place of a file, with the permissions of that
+// one. A link stays a link.
 func (w *wizard) replace() error {
-	tmp, err := os.CreateTemp(filepath.Dir(w.file), ".semel-init-*")
+	if err := w.create(); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	path, err := filepath.EvalSymlinks(w.file)
+	if err != nil {
+		return err
+	}
+	fi, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".semel-init-*")
 	if err != nil {
 		return err
 	}
 	_, err = tmp.WriteString(w.result.text)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	err = errors.Join(err, tmp.Chmod(fi.Mode().Perm()), tmp.Close())
 	if err == nil {
-		err = os.Rename(tmp.Name(), w.file)
+		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))

@@ -278,6 +278,10 @@ func TestScreen(t *testing.T) {
 	if last != want {
 		t.Errorf("%q\nwant\n%q", last, want)
 	}
+	p.Width = 24
+	if line := newScreen(p, actors).line(actors[1]); line != "semel    1/4  kill " {
+		t.Errorf("%q does not fit", line)
+	}
 	p.Width = 0
 	b.Reset()
 	newScreen(p, actors).show()()

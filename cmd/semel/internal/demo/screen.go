@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // frameEvery is how often bars are drawn anew.
@@ -15,6 +16,8 @@ const (
 	maxBar, minBar = 36, 5
 	// besideBar is what the line needs for everything else.
 	besideBar = 44
+	// besideLine is its indentation, and the last column.
+	besideLine = 5
 )
 
 // screen shows how far both sides of an incident are: bars that move on a
@@ -103,5 +106,9 @@ func (s *screen) line(a *actor) string {
 		full := width * done / of
 		text = strings.Repeat("█", full) + s.k.dim(strings.Repeat("░", width-full)) + "  " + text
 	}
-	return a.name + "  " + text
+	text = a.name + "  " + text
+	if most := s.p.Width - besideLine; most > 0 && s.p.Width < besideBar+minBar && utf8.RuneCountInString(text) > most {
+		text = string([]rune(text)[:most]) // a line that wraps is drawn in the wrong place
+	}
+	return text
 }
