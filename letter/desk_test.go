@@ -329,3 +329,40 @@ func TestMoved(t *testing.T) {
 	}
 	balanced(t, st)
 }
+
+// TestEditAndSourceAlike: a person's edit stays one when the source sends the
+// same content, before it or after it; what a replay takes is what the person
+// saw.
+func TestEditAndSourceAlike(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"the source first":            {"source 2", "ann 2"},
+		"the source afterwards":       {"ann 2", "source 2"},
+		"something else in between":   {"ann 2", "source 3", "source 2"},
+		"an earlier edit":             {"ann 3", "source 2", "ann 2"},
+		"an earlier edit of somebody": {"bob 2", "ann 3", "ann 2", "source 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := memstore.New()
+			park(t, st, of("a", "a"))
+			for _, step := range steps {
+				by, body, _ := strings.Cut(step, " ")
+				m := semel.Message{ID: "a", Key: "k", Body: []byte(body)}
+				if by == letter.BySource {
+					propose(t, st, "a", "resent", m)
+					continue
+				}
+				done, err := desk{Store: st}.Propose(t.Context(), "c", []letter.Proposal{{Target: letter.Target{Ref: "a"}, Message: m}}, by, "")
+				if err != nil || done[0].Err != nil {
+					t.Fatal(done, err)
+				}
+			}
+			done, err := desk{Store: st}.Replay(t.Context(), "c", letter.Targets("a"), "ann", "")
+			if err != nil || done[0].Err != nil {
+				t.Fatal(done, err)
+			}
+			if l := find(t, st, "a"); string(l.Message.Body) != "2" {
+				t.Errorf("it is tried with %s", l.Message.Body)
+			}
+		})
+	}
+}

@@ -191,8 +191,8 @@ type Letters[Tx any] interface {
 	// letter is not at the given version.
 	Move(ctx context.Context, tx Tx, consumer string, m []Move, missed []int) ([]int, error)
 	// Note counts redeliveries (seen + 1) and stores proposed revisions; it
-	// leaves versions alone. A fingerprint is there once: one that is proposed
-	// again becomes the newest, with a new number.
+	// leaves versions alone. A fingerprint is there once from whoever proposed
+	// it: one that is proposed again becomes the newest, with a new number.
 	Note(ctx context.Context, tx Tx, consumer string, seen []string, r []Revision) error
 }
 

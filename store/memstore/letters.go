@@ -273,10 +273,12 @@ func (r *letterRow) putAside() {
 	r.revisions = append([]store.Revision{first}, r.revisions...)
 }
 
-// propose stores content as the newest; content that is there already is not
-// stored twice.
+// propose stores content as the newest; what is there already from the same
+// hand is not stored twice.
 func (r *letterRow) propose(v store.Revision) {
-	same := slices.IndexFunc(r.revisions, func(p store.Revision) bool { return p.N > 0 && p.Fingerprint == v.Fingerprint })
+	same := slices.IndexFunc(r.revisions, func(p store.Revision) bool {
+		return p.N > 0 && p.By == v.By && p.Fingerprint == v.Fingerprint
+	})
 	newest := 0
 	if n := len(r.revisions); n > 0 {
 		newest = r.revisions[n-1].N

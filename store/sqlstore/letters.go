@@ -314,8 +314,8 @@ func (s *Store) Note(ctx context.Context, x Tx, consumer string, seen []string, 
 	return nil
 }
 
-// propose stores content beside a letter, as the newest. Content that is there
-// already is not stored twice.
+// propose stores content beside a letter, as the newest. What is there already
+// from the same hand is not stored twice.
 func (t *tx) propose(n int64, r *store.Revision) error {
 	now, err := t.now()
 	if err != nil {
@@ -325,9 +325,9 @@ func (t *tx) propose(n int64, r *store.Revision) error {
 	if err := t.lockLetter(n, r.Ref); err != nil {
 		return ignoreNone(err)
 	}
-	err = t.one(`SELECT l.row, COALESCE(MAX(r.n), 0), COALESCE(MAX(CASE WHEN r.fingerprint = ? THEN r.n END), 0) FROM semel_letter l
+	err = t.one(`SELECT l.row, COALESCE(MAX(r.n), 0), COALESCE(MAX(CASE WHEN r.fingerprint = ? AND r.actor = ? THEN r.n END), 0) FROM semel_letter l
 		LEFT JOIN semel_letter_revision r ON r.letter = l.row AND r.n > 0 WHERE l.consumer = ? AND l.ref = ? GROUP BY l.row`,
-		[]any{&row, &newest, &same}, r.Fingerprint[:], n, blob(r.Ref))
+		[]any{&row, &newest, &same}, r.Fingerprint[:], r.By, n, blob(r.Ref))
 	if err != nil {
 		return err
 	}

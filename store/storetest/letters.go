@@ -341,6 +341,14 @@ func note[Tx any](s *suite[Tx]) {
 	if len(rs) != 2 || rs[1].Fingerprint != one.Fingerprint || rs[1].N <= rs[0].N || s.letters()["a"].Proposed != 2 {
 		s.Errorf("content that is proposed again is not the newest: %+v", rs)
 	}
+	edit := one
+	edit.By = "ann"
+	s.in(func(tx Tx) error { return s.b.Note(s.ctx, tx, consumer, nil, []store.Revision{edit, two, one}) })
+	rs, err = s.b.Revisions(s.ctx, consumer, "a")
+	must(s, err)
+	if len(rs) != 3 || rs[0].By != "ann" || rs[2].By != "source" || s.letters()["a"].Proposed != 3 {
+		s.Errorf("what two propose alike is not kept for each: %+v", rs)
+	}
 	for _, ref := range []string{"b", "nobody"} {
 		if rs, err := s.b.Revisions(s.ctx, consumer, ref); err != nil || len(rs) != 0 {
 			s.Errorf("revisions of %s: %+v, %v", ref, rs, err)

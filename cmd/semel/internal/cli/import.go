@@ -271,16 +271,21 @@ func (im *importer) compare(ctx context.Context, j *importJSON, body []byte, l *
 
 // fixed refuses changes of what follows from the body, or stays as it was.
 func fixed(j *importJSON, was exportJSON) error {
+	same := func(h, was headerJSON) bool { return h.Name == asJSON(was.Name) && h.Value == asJSON(was.Value) }
 	switch {
-	case j.ID != nil && *j.ID != was.ID:
+	case j.ID != nil && *j.ID != asJSON(was.ID):
 		return errors.New("id cannot be edited: it follows from the body")
-	case j.Key != nil && *j.Key != was.Key:
+	case j.Key != nil && *j.Key != asJSON(was.Key):
 		return errors.New("key cannot be edited: it follows from the body")
-	case j.Header != nil && !slices.Equal(*j.Header, was.Header):
+	case j.Header != nil && !slices.EqualFunc(*j.Header, was.Header, same):
 		return errors.New("headers cannot be edited")
 	}
 	return nil
 }
+
+// asJSON is how a text comes back from JSON, which has no bytes that are not
+// UTF-8.
+func asJSON(s string) string { return string([]rune(s)) }
 
 // read has the pipeline's decoder read a body: what it refuses would die
 // again.

@@ -3,6 +3,7 @@ package message
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/arbitrate"
@@ -30,7 +31,9 @@ type Rules struct {
 	// MaxBytes and MaxDepth bound a body. 0 means the default.
 	MaxBytes int64
 	MaxDepth int
-	// KeepMeta keeps $meta with the message, for a handler that asks for it.
+	// KeepMeta keeps $meta with the message, for a handler that asks for it. It
+	// is kept in any case where an expression above asks: a letter is read again
+	// long after its delivery.
 	KeepMeta bool
 }
 
@@ -49,7 +52,9 @@ func NewDecoder(r Rules) *Decoder {
 	if r.MaxDepth == 0 {
 		r.MaxDepth = DefaultMaxDepth
 	}
-	p := newPlan(r.MaxDepth, r.ID, r.Key, r.Type, r.Time, r.Filter, r.Version, r.Tie)
+	exprs := []*Expr{r.ID, r.Key, r.Type, r.Time, r.Filter, r.Version, r.Tie}
+	r.KeepMeta = r.KeepMeta || slices.ContainsFunc(exprs, (*Expr).needsDelivery)
+	p := newPlan(r.MaxDepth, exprs...)
 	p.body = p.body || r.Schema != nil
 	return &Decoder{r, p.view()}
 }
@@ -58,6 +63,9 @@ func NewDecoder(r Rules) *Decoder {
 // a message which is refused for another reason is still known by its id; the
 // filter comes before everything that only wanted messages have to satisfy.
 func (d *Decoder) Decode(m *semel.Delivery) error {
+	if d.rules.KeepMeta { // first: what cannot be read now may be read later
+		keep(m)
+	}
 	if n := int64(len(m.Body)); n > d.rules.MaxBytes {
 		return semel.Invalidf("the body has %d bytes: at most %d are allowed (message.max_bytes)", n, d.rules.MaxBytes)
 	}
@@ -65,9 +73,6 @@ func (d *Decoder) Decode(m *semel.Delivery) error {
 		if err := cloudevents.Decode(m); err != nil {
 			return err
 		}
-	}
-	if d.rules.KeepMeta {
-		keep(m)
 	}
 	if err := d.view.open(m.Body, metaOfDelivery(m)); err != nil {
 		return semel.Invalid(err)

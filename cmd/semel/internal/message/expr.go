@@ -255,5 +255,11 @@ func walk(v reflect.Value, visit func(*gojq.Func)) {
 // from, which a handler only knows if it is kept with the message.
 func (e *Expr) NeedsMeta() bool { return e != nil && (e.root == rootMeta || e.meta) }
 
+// needsDelivery reports whether the expression may ask for a part of $meta that
+// is the delivery's, not the message's.
+func (e *Expr) needsDelivery() bool {
+	return e.NeedsMeta() && (e.meta || e.path[0] != "headers" && e.path[0] != "event")
+}
+
 // NeedsBody reports whether the body has to be JSON for this expression.
 func (e *Expr) NeedsBody() bool { return e != nil && (e.root == rootBody || e.body) }
