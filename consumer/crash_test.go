@@ -180,7 +180,7 @@ func TestAnUnreadLetterThatKills(t *testing.T) {
 		"a killer":  {Class: store.System, Reason: "crash", Attempts: 4},
 	} {
 		w := &committer[mtx]{c: &Consumer[mtx]{cfg: Config{Worker: "w"}}}
-		l.State, l.Note = store.StateRetry, aloneNote
+		l.State, l.Note = store.StateRetry, letter.StartedAlone
 		it := w.c.letterItem(&l)
 		m := w.announcement(&it)
 		l.Class, l.Reason, l.Attempts = m.Class, m.Reason, m.Attempts

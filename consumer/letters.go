@@ -15,14 +15,6 @@ import (
 // Letters that are due run through the same transaction as deliveries; only
 // their admission differs: the compare-and-set on the letter is the dedup.
 
-// Notes mark letters whose attempt was announced. Whoever meets one knows that
-// the attempt did not come to an end: it then runs alone, and if it is met
-// again after that, it is charged.
-const (
-	startedNote = "started"
-	aloneNote   = "started alone"
-)
-
 // errDied is charged to a letter whose attempt was started alone and never
 // ended.
 var errDied = errors.New("the process died while this message was tried again")
@@ -63,7 +55,7 @@ func (w *committer[Tx]) letters() (time.Duration, error) {
 func (w *committer[Tx]) runLetters(due []store.Letter) (ran int, err error) {
 	var doubted []store.Letter
 	fresh := slices.DeleteFunc(due, func(l store.Letter) bool {
-		doubt := l.Note == startedNote || l.Note == aloneNote
+		doubt := l.Note == letter.Started || l.Note == letter.StartedAlone
 		if doubt {
 			doubted = append(doubted, l)
 		}
@@ -124,18 +116,15 @@ func (w *committer[Tx]) announcement(it *item) store.Move {
 		delay = max(delay, w.c.cfg.HandlerTimeout) // it may be at it for so long
 	}
 	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,
-		Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: startedNote}
-	if it.fate != run {
-		return m
-	}
+		Delay: max(delay, time.Second), By: w.c.cfg.Worker, Note: letter.Started}
 	switch l.Note {
-	case aloneNote:
+	case letter.StartedAlone:
 		w.diedBefore(it)
 		m.Class, m.Reason, m.Attempts, m.Attempt = it.class, it.why, it.attempts, it.attempt(w.c.cfg.Worker)
 		m.Cause = it.common(&m.Attempt)
 		fallthrough
-	case startedNote:
-		m.Note = aloneNote
+	case letter.Started:
+		m.Note = letter.StartedAlone
 	}
 	return m
 }

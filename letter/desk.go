@@ -88,6 +88,9 @@ func (d Desk[Tx]) ReplayProposed(ctx context.Context, consumer string, targets [
 }
 
 func (d Desk[Tx]) replay(ctx context.Context, consumer string, targets []Target, by, note string, proposed bool) ([]Done, error) {
+	if err := CheckSaid(by, note); err != nil {
+		return nil, err
+	}
 	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, _ int) (store.Move, error) {
 		to, err := Next(l.State, Replay)
 		if err == nil && l.Conflict {
@@ -158,6 +161,9 @@ func (d Desk[Tx]) revise(ctx context.Context, tx Tx, l *store.Letter, m *store.M
 // effect when they are replayed. What the producer sent stays. The id cannot
 // change; a letter without one gets that of the content when it is replayed.
 func (d Desk[Tx]) Propose(ctx context.Context, consumer string, edits []Proposal, by, note string) ([]Done, error) {
+	if err := CheckSaid(by, note); err != nil {
+		return nil, err
+	}
 	targets := make([]Target, len(edits))
 	for i := range edits {
 		targets[i] = edits[i].Target
@@ -201,6 +207,9 @@ func (d Desk[Tx]) identify(ctx context.Context, tx Tx, consumer string, r *store
 func (d Desk[Tx]) Discard(ctx context.Context, consumer string, targets []Target, by, reason string) ([]Done, error) {
 	if reason == "" {
 		return nil, errors.New("a discarded message needs a reason: someone will ask where it went")
+	}
+	if err := CheckSaid(by, reason); err != nil {
+		return nil, err
 	}
 	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, _ int) (store.Move, error) {
 		to, err := Next(l.State, Discard)
@@ -276,16 +285,16 @@ func (d Desk[Tx]) decide(ctx context.Context, tx Tx, consumer string, targets []
 	done, moves := make([]Done, len(targets)), make([]store.Move, 0, len(targets))
 	for i, t := range targets {
 		done[i].Ref = t.Ref
-		l := byRef[t.Ref]
-		if l == nil {
+		l, found := byRef[t.Ref]
+		switch {
+		case !found:
 			done[i].Err = ErrNotFound
 			continue
-		}
-		delete(byRef, t.Ref) // a reference given twice is decided once
-		if t.Version != 0 && t.Version != l.Version {
+		case l == nil || t.Version != 0 && t.Version != l.Version:
 			done[i].Err = ErrMoved
 			continue
 		}
+		byRef[t.Ref] = nil // a reference given twice is decided once
 		m, err := decide(ctx, tx, l, i)
 		if refusal(err) {
 			done[i].Err = err

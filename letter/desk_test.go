@@ -1,6 +1,7 @@
 package letter_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func TestDecisions(t *testing.T) {
 	}
 	var illegal *letter.TransitionError
 	if !errors.Is(done[0].Err, letter.ErrNotFound) || !errors.As(done[1].Err, &illegal) ||
-		!strings.Contains(fmt.Sprint(done[2].Err), "discarded") || done[3].Err != nil || !errors.Is(done[4].Err, letter.ErrNotFound) {
+		!strings.Contains(fmt.Sprint(done[2].Err), "discarded") || done[3].Err != nil || !errors.Is(done[4].Err, letter.ErrMoved) {
 		t.Errorf("%+v", done)
 	}
 	if l := find(t, st, "a"); l.State != store.StateRetry || l.By != "ann" || l.Note != "try again" {
@@ -364,5 +365,25 @@ func TestEditAndSourceAlike(t *testing.T) {
 				t.Errorf("it is tried with %s", l.Message.Body)
 			}
 		})
+	}
+}
+
+// TestPeopleAreNotThePipeline: what only the pipeline says, it believes; a
+// person's word must not be taken for it.
+func TestPeopleAreNotThePipeline(t *testing.T) {
+	st := memstore.New()
+	park(t, st, of("a", "a"))
+	edit := []letter.Proposal{{Target: letter.Target{Ref: "a"}, Message: semel.Message{ID: "a", Body: []byte("2")}}}
+	for _, said := range [][2]string{{letter.BySource, ""}, {"ann", letter.Started}, {"ann", letter.StartedAlone}} {
+		d := desk{Store: st}
+		_, replayed := d.Replay(t.Context(), "c", letter.Targets("a"), said[0], said[1])
+		_, proposed := d.Propose(t.Context(), "c", edit, said[0], said[1])
+		_, discarded := d.Discard(t.Context(), "c", letter.Targets("a"), said[0], cmp.Or(said[1], "no use"))
+		if replayed == nil || proposed == nil || discarded == nil {
+			t.Errorf("%q: %v, %v, %v", said, replayed, proposed, discarded)
+		}
+	}
+	if l := find(t, st, "a"); l.State != store.StateDead || l.Version != 1 {
+		t.Errorf("%+v", l)
 	}
 }

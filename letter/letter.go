@@ -186,6 +186,26 @@ func Recorded(l *store.Letter) bool { return l.Message.ID != "" && !l.Conflict }
 // BySource is who proposes content that the source delivers.
 const BySource = "source"
 
+// Notes that mark letters whose attempt was announced. Whoever meets one knows
+// that the attempt did not come to an end: it then runs alone, and if it is met
+// again after that, it is charged.
+const (
+	Started      = "started"
+	StartedAlone = "started alone"
+)
+
+// CheckSaid refuses names and notes of people that the pipeline would take for
+// its own.
+func CheckSaid(by, note string) error {
+	switch {
+	case by == BySource:
+		return fmt.Errorf("%q stands for what is sent again: a person needs another name", by)
+	case note == Started || note == StartedAlone:
+		return fmt.Errorf("the note %q marks attempts of the pipeline: say more", note)
+	}
+	return nil
+}
+
 // Unreadable is the note of proposed content that does not decode either. It
 // is kept for people to see, and never replayed.
 const Unreadable = "resent by the source; it cannot be read"

@@ -140,6 +140,9 @@ func (a *app) act(path string, args []string, o *action) error {
 	if err != nil {
 		return err
 	}
+	if err := letter.CheckSaid(o.decider(), o.note); err != nil {
+		return exit(exitUsage, err)
+	}
 	if len(sel.refs) == 0 && sel.filter.Empty() {
 		return usagef("say which letters: references, or a filter; state=dead is all that are dead")
 	}
@@ -176,7 +179,9 @@ func choose(ctx context.Context, r store.Reader, consumer string, sel *selection
 		if err != nil {
 			return nil, err
 		}
-		c.add(l)
+		if !slices.ContainsFunc(c.targets, func(t letter.Target) bool { return t.Ref == l.Ref }) {
+			c.add(l)
+		}
 	}
 	return c, nil
 }

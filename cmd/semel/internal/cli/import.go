@@ -61,6 +61,10 @@ func (a *app) importCommand() *cobra.Command {
 }
 
 func (a *app) importAll(args []string, o importOptions) error {
+	o.by = decider(o.by)
+	if err := letter.CheckSaid(o.by, o.note); err != nil {
+		return exit(exitUsage, err)
+	}
 	in := a.in
 	if len(args) == 2 && args[1] != "-" {
 		f, err := openExport(args[1])
@@ -72,7 +76,6 @@ func (a *app) importAll(args []string, o importOptions) error {
 	}
 	return a.withStore(args[0], o.place, func(_ context.Context, f *config.File, st *adapters.Store) error {
 		im := &importer{a: a, o: o, file: f, st: st, decoder: message.NewDecoder(f.Rules)}
-		im.o.by = decider(o.by)
 		ctx, stop := a.signals(func(s os.Signal) { fmt.Fprintf(a.err, "%v: finishing the lines in hand\n", s) })
 		defer stop()
 		return im.run(ctx, newObjects(in))

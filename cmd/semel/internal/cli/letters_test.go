@@ -180,6 +180,10 @@ func TestLettersOfOneCause(t *testing.T) {
 	b.want(exitUsage, "letters import FILE a b", "one PATH at most")
 	b.want(exitUsage, "letters import FILE "+b.dir+"/none", "no such file")
 	b.want(exitUsage, "letters show FILE x --original", "goes with --body")
+	b.want(exitUsage, "letters replay FILE class=business --yes --as source", "another name")
+	b.want(exitUsage, "letters import FILE --note started", "say more")
+	ref := b.ref("class=format")
+	b.want(exitDone, "letters replay FILE "+ref+" "+ref[:8]+" --dry-run", "1 letter would be replayed")
 	b.in = "{}\n"
 	b.want(exitDead, "letters import FILE -", "line 1: refused: it has no ref and version", "0 proposed, 0 unchanged, 1 refused")
 }
