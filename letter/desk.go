@@ -169,12 +169,10 @@ func (d Desk[Tx]) Propose(ctx context.Context, consumer string, edits []Proposal
 		targets[i] = edits[i].Target
 	}
 	return d.each(ctx, consumer, targets, func(ctx context.Context, tx Tx, l *store.Letter, i int) (store.Move, error) {
-		to, err := Next(l.State, Edit)
+		to, err := Editable(l)
 		m := &edits[i].Message
 		switch {
 		case err != nil:
-		case l.Conflict:
-			err = errContested
 		case m.ID == "" || l.Message.ID != "" && l.Message.ID != m.ID:
 			err = errOtherID
 		default:
@@ -183,6 +181,15 @@ func (d Desk[Tx]) Propose(ctx context.Context, consumer string, edits []Proposal
 		}
 		return store.Move{To: to, Number: l.Number, By: by, Note: note}, err
 	})
+}
+
+// Editable returns the state of a letter once it is edited, or why it cannot be.
+func Editable(l *store.Letter) (store.State, error) {
+	to, err := Next(l.State, Edit)
+	if err == nil && l.Conflict {
+		err = errContested
+	}
+	return to, err
 }
 
 // identify claims the id that a repaired message has now, for its letter.

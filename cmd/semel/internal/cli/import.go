@@ -266,6 +266,9 @@ func (im *importer) compare(ctx context.Context, j *importJSON, body []byte, l *
 		e.err = fmt.Errorf("%w: it was at version %d and is at %d, %s; export it again", letter.ErrMoved, j.Version, l.Version, l.State)
 		return nil
 	}
+	if _, e.err = letter.Editable(l); e.err != nil {
+		return nil //nolint:nilerr // it is the letter's
+	}
 	e.edit, e.err = im.read(l, body)
 	e.edit.Version = j.Version
 	e.changed = changes(now.Body, body)

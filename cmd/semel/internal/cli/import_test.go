@@ -25,3 +25,17 @@ func TestLettersNamedByTheirFile(t *testing.T) {
 	b.in = strings.Replace(out, `"id":"b.json"`, `"id":"x.json"`, 1)
 	b.want(exitDead, "letters import FILE")
 }
+
+// TestDryRunOfImport refuses what the real one would.
+func TestDryRunOfImport(t *testing.T) {
+	b := newBench(t, pipeline)
+	b.deliver("a.json", `{"id":"a","key":"k","n":1}`)
+	b.deliver("b.json", `{"id":"a","key":"k","n":2}`)
+	b.deliver("c.json", `{"id":"c","key":"k","n":200}`)
+	b.want(exitDead, "run FILE --once")
+	b.want(exitDone, "letters replay FILE id=c --yes")
+	b.in = strings.NewReplacer(`"n":2}`, `"n":3}`, `"n":200}`, `"n":20}`).Replace(b.want(exitDone, "letters export FILE state=open"))
+	for _, line := range []string{"letters import FILE --dry-run", "letters import FILE"} {
+		b.want(exitDead, line, "can only be discarded", "in state retry cannot be edited", "unchanged, 2 refused")
+	}
+}

@@ -29,7 +29,16 @@ type objects struct {
 	has  bool
 }
 
-func newObjects(in io.Reader) *objects { return &objects{in: bufio.NewReaderSize(in, 64<<10)} }
+func newObjects(in io.Reader) *objects {
+	r := &objects{in: bufio.NewReaderSize(in, 64<<10)}
+	if mark, _ := r.in.Peek(len(byteOrderMark)); string(mark) == byteOrderMark {
+		_, _ = r.in.Discard(len(byteOrderMark))
+	}
+	return r
+}
+
+// byteOrderMark is what some editors put in front of a text.
+const byteOrderMark = "\ufeff"
 
 // next returns the next record; io.EOF at the end.
 func (r *objects) next() (written, error) {
