@@ -210,6 +210,7 @@ func (b *batch[Tx]) giveBack(ctx context.Context, it *item, l *store.Letter) err
 		return nil
 	case reaction == letter.Note || reaction == letter.Propose:
 		b.resent(it, l, same)
+		it.reject = letter.Edited(l)
 		return nil
 	case reaction == letter.Revise || letter.Unread(l):
 		if l.Message.ID == "" {
@@ -379,7 +380,7 @@ func (b *batch[Tx]) settleLetters() {
 // react applies the redelivery table.
 func (b *batch[Tx]) react(it *item, l *store.Letter, same bool) {
 	it.known, it.ref = true, l.Ref
-	it.reject = l.State == store.StateDead
+	it.reject = l.State == store.StateDead || letter.Edited(l)
 	same = same || l.Ref == b.c.ref(it) || b.c.same(it.fingerprint(), l.Fingerprint)
 	switch letter.Redelivered(l.State, same, false, false) {
 	case letter.Note, letter.Propose:

@@ -616,6 +616,38 @@ func TestReturnedTwice(t *testing.T) {
 	})
 }
 
+// TestReturnedAfterAnEdit: a message that is given back as it was says nothing
+// about the edit that its letter has meanwhile: nothing is tried until somebody
+// replays that.
+func TestReturnedAfterAnEdit(t *testing.T) {
+	both(t, func(t *testing.T, b *membroker.Broker) {
+		st := memstore.New()
+		p := plans(map[string][]error{"a": {errNever}})
+		m := semel.Message{ID: "a", Key: "k", Body: []byte("1")}
+		b.Publish(-1, m)
+		run(t, config(), b, st, p.work())
+		ref := letterOf(t, st, "a").Ref
+		edit := letter.Proposal{Target: letter.Target{Ref: ref}, Message: semel.Message{ID: "a", Key: "k", Body: []byte("2")}}
+		desk := letter.Desk[tx]{Store: st}
+		if done, err := desk.Propose(t.Context(), "test", []letter.Proposal{edit}, "ann", ""); err != nil || done[0].Err != nil {
+			t.Fatal(done, err)
+		}
+		b.PublishAs(-1, semel.Delivery{Message: m, Returns: ref})
+		run(t, config(), b, st, p.work())
+		if l := letterOf(t, st, "a"); l.State != store.StateEdited || l.Seen != 1 {
+			t.Fatalf("after it was given back: %+v", l)
+		}
+		if done, err := desk.Replay(t.Context(), "test", letter.Targets(ref), "ann", ""); err != nil || done[0].Err != nil {
+			t.Fatal(done, err)
+		}
+		run(t, config(), b, st, p.work())
+		if l := letterOf(t, st, "a"); l.State != store.StateApplied || string(l.Message.Body) != "2" {
+			t.Errorf("after the replay: %+v", l)
+		}
+		wantEffects(t, st, "a")
+	})
+}
+
 // TestLettersAfterADeath: letters that were about to run together when the
 // process died run alone, and only one that was alone is charged, for good.
 func TestLettersAfterADeath(t *testing.T) {

@@ -116,16 +116,17 @@ const (
 
 // Redelivered is the table of design §6. same: the content is the letter's
 // (original or revised); returned: a person gave it back through the source;
-// replay: content that comes back repaired is replayed, not only proposed.
+// replay: content that comes back repaired is replayed, not only proposed. Of an
+// edited letter the content that it had says nothing: the edit waits.
 func Redelivered(s store.State, same, returned, replay bool) Reaction {
 	_, err := Next(s, Replay)
 	switch {
-	case returned && err == nil && same:
+	case returned && s == store.StateDead && same:
 		return Again
-	case returned && err == nil && replay:
-		return Revise
 	case same:
 		return Note
+	case returned && err == nil && replay:
+		return Revise
 	case s.Open():
 		return Propose
 	}

@@ -104,7 +104,7 @@ func TestRedelivered(t *testing.T) {
 				for _, replay := range []bool{true, false} {
 					want := letter.Note
 					switch {
-					case returned && dead && same:
+					case returned && s == store.StateDead && same:
 						want = letter.Again
 					case same:
 					case returned && dead && replay:
