@@ -192,7 +192,8 @@ type Letters[Tx any] interface {
 	Move(ctx context.Context, tx Tx, consumer string, m []Move, missed []int) ([]int, error)
 	// Note counts redeliveries (seen + 1) and stores proposed revisions; it
 	// leaves versions alone. A fingerprint is there once from whoever proposed
-	// it: one that is proposed again becomes the newest, with a new number.
+	// it: one that is proposed again becomes the newest, with a new number. Of
+	// one proposer the newest MaxProposals are kept.
 	Note(ctx context.Context, tx Tx, consumer string, seen []string, r []Revision) error
 }
 
@@ -216,6 +217,11 @@ type Query struct {
 	// one letter at least, where they exceed MaxPageBytes.
 	Bodies bool
 }
+
+// MaxProposals bounds what is kept of proposals that come from one hand: a
+// producer that sends a dead message again and again, each time with another
+// time in it, must not fill the database.
+const MaxProposals = 20
 
 // MaxPageBytes bounds the headers and bodies of a page; a single larger letter
 // is a page of its own.

@@ -273,6 +273,23 @@ func (r *letterRow) putAside() {
 	r.revisions = append([]store.Revision{first}, r.revisions...)
 }
 
+// bounded leaves of the proposals of one hand the newest.
+func bounded(rs []store.Revision, by string) []store.Revision {
+	n := 0
+	for _, r := range rs {
+		if r.N > 0 && r.By == by {
+			n++
+		}
+	}
+	return slices.DeleteFunc(rs, func(r store.Revision) bool {
+		if r.N == 0 || r.By != by || n <= store.MaxProposals {
+			return false
+		}
+		n--
+		return true
+	})
+}
+
 // propose stores content as the newest; what is there already from the same
 // hand is not stored twice.
 func (r *letterRow) propose(v store.Revision) {
@@ -289,7 +306,7 @@ func (r *letterRow) propose(v store.Revision) {
 		if same >= 0 {
 			kept = slices.Delete(kept, same, same+1)
 		}
-		r.revisions = append(kept, v)
+		r.revisions = bounded(append(kept, v), v.By)
 	}
 	if same < 0 || r.Proposed == 0 {
 		r.Proposed++

@@ -349,6 +349,18 @@ func note[Tx any](s *suite[Tx]) {
 	if len(rs) != 3 || rs[0].By != "ann" || rs[2].By != "source" || s.letters()["a"].Proposed != 3 {
 		s.Errorf("what two propose alike is not kept for each: %+v", rs)
 	}
+	s.in(func(tx Tx) error {
+		var many []store.Revision
+		for i := range byte(2 * store.MaxProposals) {
+			many = append(many, store.Revision{Ref: "a", By: "source", Message: full.Message, Fingerprint: store.Fingerprint{100 + i}})
+		}
+		return s.b.Note(s.ctx, tx, consumer, nil, many)
+	})
+	rs, err = s.b.Revisions(s.ctx, consumer, "a")
+	must(s, err)
+	if n := len(rs); n != 2+store.MaxProposals || rs[0].By != "ann" || rs[n-1].Fingerprint[0] != 99+2*store.MaxProposals {
+		s.Errorf("after many proposals from one hand: %+v", rs)
+	}
 	for _, ref := range []string{"b", "nobody"} {
 		if rs, err := s.b.Revisions(s.ctx, consumer, ref); err != nil || len(rs) != 0 {
 			s.Errorf("revisions of %s: %+v, %v", ref, rs, err)

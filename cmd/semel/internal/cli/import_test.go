@@ -39,3 +39,12 @@ func TestDryRunOfImport(t *testing.T) {
 		b.want(exitDead, line, "can only be discarded", "in state retry cannot be edited", "unchanged, 2 refused")
 	}
 }
+
+// TestImportWithoutBody: a line whose body a tool has dropped is no tombstone.
+func TestImportWithoutBody(t *testing.T) {
+	b := newBench(t, strings.NewReplacer("id: .id\n  key: .key\n  filter: .test | not\n", "id: $meta.file\n", "arbitrate: {version: .v, missing: apply}\n", "").Replace(pipeline))
+	b.deliver("a.json", `{"id":"a","n":200}`)
+	b.want(exitDead, "run FILE --once")
+	b.in = `{"ref":"` + b.ref("id=a.json") + `","version":1}`
+	b.want(exitDead, "letters import FILE", "line 1", "none of json, text and base64", "0 proposed, 0 unchanged, 1 refused")
+}
