@@ -30,6 +30,8 @@ type committer[Tx any] struct {
 	// commit is not one of those.
 	size int
 	redo bool
+	// turn: it holds Consumer.turn.
+	turn bool
 	// hard ends handlers; see Consumer.Run.
 	hard context.Context
 	// look is the shortest delay of a letter written since letters were
@@ -113,10 +115,12 @@ func (w *committer[Tx]) process(items []item) error {
 		return err
 	}
 	items = w.arrange(items)
+	defer w.takeTurn(false)
 	for len(items) > 0 {
 		if items = w.giveUpLost(items); len(items) == 0 {
 			return nil
 		}
+		w.takeTurn(items[0].letter == nil && suspicion(&items[0]) != nil)
 		if w.hard.Err() != nil {
 			w.giveUp(items, semel.Released)
 			return nil //nolint:nilerr // what failed was given back
@@ -212,6 +216,19 @@ func (w *committer[Tx]) setAside(ctx context.Context, tx Tx, items []item) error
 		}
 	}
 	return nil
+}
+
+// takeTurn waits until no other committer works on suspects, or ends that: a
+// message that was started alone is charged with the death of the process, so
+// it must not be another's.
+func (w *committer[Tx]) takeTurn(want bool) {
+	switch {
+	case want && !w.turn:
+		w.c.turn <- struct{}{}
+	case !want && w.turn:
+		<-w.c.turn
+	}
+	w.turn = want
 }
 
 // arrange sets aside what has to run apart (work taken over from the dead) and
@@ -604,6 +621,7 @@ func (w *committer[Tx]) broken(it *item, items []item, err error) error {
 
 // waitForKey lets parked messages run until a key that is full has room.
 func (w *committer[Tx]) waitForKey(full *fullError) error {
+	w.takeTurn(false) // whoever can help may need it
 	w.c.paused(full)
 	defer w.c.paused(nil)
 	if !wait(w.c.soft, 100*time.Millisecond) {

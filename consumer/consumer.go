@@ -42,6 +42,7 @@ type Consumer[Tx any] struct {
 	busy     atomic.Bool     // letters are running
 	running  sync.Once       // tells that it runs
 	reading  sync.Mutex      // the decoder is asked by one goroutine at a time
+	turn     chan struct{}   // filled by the committer that works on suspects
 
 	mu      sync.Mutex
 	account semel.Account
@@ -67,7 +68,7 @@ func New[Tx any](cfg Config, src broker.Receiver, st store.Backend[Tx], w Work[T
 	c.deferred, _ = any(st).(store.Deferred[Tx])
 	c.scopes = newScopes(c)
 	c.gate = newGate(2*cfg.MaxBatch, 2*cfg.MaxBytes)
-	c.out = make(chan settlement, 4)
+	c.out, c.turn = make(chan settlement, 4), make(chan struct{}, 1)
 	return c, nil
 }
 

@@ -498,7 +498,7 @@ func (w *worker) receive(n int) bool {
 // process is one turn of a committer over what has arrived.
 func (w *worker) process(slot int) bool {
 	k := w.slots[slot]
-	if slices.Contains(w.stack, k) || len(w.queues[slot]) == 0 || w.ending {
+	if slices.Contains(w.stack, k) || len(w.queues[slot]) == 0 || w.ending || len(w.c.turn) > 0 { // it would wait for its turn
 		return false
 	}
 	var err error

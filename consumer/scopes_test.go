@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/semel-dev/semel/consumer"
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/inbox"
+	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/memstore"
 )
 
@@ -256,4 +258,46 @@ func TestDisconnected(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSuspectsTakeTurns: if the process dies while a message runs alone, that
+// one is charged; so no other may have been started alone beside it.
+func TestSuspectsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := threeScopes(2)
+		st := memstore.New()
+		run(t, config(), b, st, consumer.Each(count))
+		var suspects []store.Suspect
+		for p := range 3 {
+			sc := semel.Scope{Name: fmt.Sprintf("memory/%d", p), Incarnation: "1"}
+			suspects = append(suspects, store.Suspect{Unit: sc.String(), Limit: 1, Left: 10})
+			for i := range 10 {
+				b.Publish(p, semel.Message{ID: fmt.Sprintf("late%d-%d", p, i), Key: "k", Body: []byte("x")})
+			}
+		}
+		_, err := st.InTx(t.Context(), store.Mark{}, func(ctx context.Context, x tx) error { return st.Suspect(ctx, x, "test", suspects) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var met, most int
+		cfg := config()
+		cfg.MaxCommitters = 3
+		c := start(t, cfg, b.Receiver(), store.Backend[tx](parallel{st}), consumer.Each(func(ctx context.Context, x tx, m semel.Message) error {
+			now, err := st.Suspects(ctx, x, "test", []string{suspects[0].Unit, suspects[1].Unit, suspects[2].Unit}, nil)
+			alone := 0
+			for _, s := range now {
+				if s.Started == 1 {
+					alone++
+				}
+			}
+			met, most = met+len(now), max(most, alone)
+			return errors.Join(err, count(ctx, x, m))
+		}))
+		if err := c.wait(t); err != nil {
+			t.Error(err)
+		}
+		if met == 0 || most != 1 {
+			t.Errorf("%d suspects were met, %d were started alone at a time", met, most)
+		}
+	})
 }
