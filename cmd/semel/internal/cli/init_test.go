@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -175,7 +176,13 @@ func TestInitForce(t *testing.T) {
 	if text, err := os.ReadFile(there); err != nil || !strings.HasPrefix(string(text), "# Written by semel init") {
 		t.Errorf("%q, %v", text, err)
 	}
-	for _, name := range []string{os.DevNull, filepath.Join(b.dir, "dangling")} {
+	socket := filepath.Join(b.dir, "s") // never one of the machine's devices: a test may run as root
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, name := range []string{socket, filepath.Join(b.dir, "dangling")} {
 		b.want(exitUsage, "init "+name+strings.ReplaceAll(" --source DIR/q --store DIR/x.db --yes --force", "DIR", b.dir), "is no regular file")
 	}
 }
