@@ -153,6 +153,9 @@ func settled(t *testing.T, q *rig.Queue, c *channel) {
 		if e := q.Run("effects settle "+id+" "+found, token); e.Code != 3 {
 			t.Errorf("settled twice: %v", e)
 		}
+		if e := q.Run("explain "+id, token); !strings.Contains(e.Stdout, "outside of the database: "+strings.ReplaceAll(found[2:], "-", " ")) {
+			t.Errorf("%v", e)
+		}
 		if e := q.Run("letters replay id="+id+" --yes", token); e.Code != 0 {
 			t.Errorf("%v", e)
 		}

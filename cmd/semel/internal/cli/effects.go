@@ -50,7 +50,7 @@ type effectJSON struct {
 }
 
 func effectOf(e *store.Effect) effectJSON {
-	state := "under way"
+	state := map[store.EffectState]string{store.EffectIntended: "under way", store.EffectDone: "happened", store.EffectFailed: "did not happen"}[e.State]
 	if e.InDoubt() {
 		state = "in doubt"
 	}
@@ -131,10 +131,7 @@ func (a *app) settle(path, id string, o settling) error {
 		}
 		e := effectOf(&rows[0])
 		if !rows[0].InDoubt() {
-			if rows[0].State != store.EffectIntended {
-				e.State = string(rows[0].State)
-			}
-			return exit(exitDead, fmt.Errorf("the effect of %q is not in doubt: it is %s", id, e.State))
+			return exit(exitDead, fmt.Errorf("the effect of %q is not in doubt: %s", id, e.State))
 		}
 		if !o.dryRun {
 			err := effect.Settle(ctx, st.Effects, f.Name, id, o.happened, decider(o.by))

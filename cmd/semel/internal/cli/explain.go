@@ -59,7 +59,9 @@ type explanation struct {
 	Record  *recordJSON  `json:"record"`
 	Letters []letterJSON `json:"letters"`
 	Version *versionJSON `json:"version"`
-	Places  []string     `json:"places"`
+	// Effect is that outside of the database; null: there is none.
+	Effect *effectJSON `json:"effect"`
+	Places []string    `json:"places"`
 	// Searched is false if the source was not searched to its end.
 	Searched bool `json:"searched"`
 }
@@ -85,6 +87,14 @@ func (a *app) explain(path, id string, o explainOptions) error {
 			return exit(exitFault, err)
 		}
 		x.fill(t)
+		effects, err := st.Effects.Effects(ctx, f.Name, store.EffectQuery{Key: id})
+		if err != nil {
+			return exit(exitFault, err)
+		}
+		if len(effects) > 0 {
+			e := effectOf(&effects[0])
+			x.Effect = &e
+		}
 		for i := range x.Letters {
 			rs, err := st.Reader.Revisions(ctx, f.Name, x.Letters[i].Ref)
 			if err != nil {
@@ -112,7 +122,7 @@ func (a *app) explain(path, id string, o explainOptions) error {
 }
 
 func (x *explanation) known() bool {
-	return x.Record != nil || len(x.Letters) > 0 || len(x.Places) > 0
+	return x.Record != nil || x.Effect != nil || len(x.Letters) > 0 || len(x.Places) > 0
 }
 
 // searchSource reads the source's stages for messages with the id.
@@ -206,6 +216,9 @@ func (a *app) printExplanation(f *config.File, x *explanation) {
 			changed = ", with other content than was sent: semel letters show " + f.Path + " " + l.Ref
 		}
 		fmt.Fprintf(t, "%s\t%s %s (%s, %s), %s: %s%s\n", once(i, "letters"), l.Ref, l.State, l.Class, l.Reason, counted(int64(l.Attempts), "attempt"), line(firstLine(l.Error), 120), changed)
+	}
+	if e := x.Effect; e != nil {
+		fmt.Fprintf(t, "effect\toutside of the database: %s, %s, %s\n", e.State, counted(int64(e.Attempts), "attempt"), stamp(e.Since))
 	}
 	if x.Key != "" {
 		fmt.Fprintf(t, "key\t%s\n", line(x.Key, 120))
