@@ -96,7 +96,9 @@ func (m *Monitor) Serve(ctx context.Context, ln net.Listener) error {
 		Handler: m.Handler(), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second,
 		MaxHeaderBytes: 8 << 10, ErrorLog: log.New(io.Discard, "", 0),
 	}
+	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(down)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
@@ -107,5 +109,6 @@ func (m *Monitor) Serve(ctx context.Context, ln net.Listener) error {
 	if err := srv.Serve(&bounded{ln, make(chan struct{}, connections)}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	<-down // answers that were begun are finished
 	return nil
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -130,6 +131,9 @@ func TestDemoInterrupted(t *testing.T) {
 
 func interruptDemo(t *testing.T, s syscall.Signal) {
 	t.Helper()
+	// Whoever runs the tests may ignore the signal (nohup), and children would
+	// inherit that; what is caught they do not inherit.
+	signal.Notify(make(chan os.Signal, 1), s)
 	c, tmp := demo(t, "")
 	p := rig.Start(t, c)
 	rig.Until(t, "the children at work", func() bool {

@@ -175,7 +175,7 @@ func (w *wave) deliver(t testing.TB, q *rig.Queue, k kind, n int) {
 		}
 		return
 	}
-	parts := [][]string{w.deliveries[:5], w.deliveries[5:9], w.deliveries[9:]}
+	parts := [][]string{w.deliveries[:6], w.deliveries[6:10], w.deliveries[10:]}
 	for i, part := range parts {
 		text := strings.Join(part, "\n")
 		newline := i != 1 // one file ends without
