@@ -221,8 +221,8 @@ p.yaml:7:18: handle.http.method cannot be "GET": one of POST, PUT, PATCH, DELETE
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: env:NONE, body: .a | frob}", `p.yaml:7:15: handle.http.url: the environment variable NONE is not set: set it for this process, or write the place itself
 p.yaml:7:31: handle.http.body: function not defined: frob/0: a field has a dot in front, as in .event_id`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', timeout: 1h, headers: {idempotency-key: a, 'b c': d}}", `p.yaml:7:37: handle.http.timeout is above 10m0s: shorten it
-p.yaml:7:50: handle.http.headers: Idempotency-Key is set by semel: remove it
-p.yaml:7:50: handle.http.headers: "b c" cannot be the name of a header field: write letters, digits and -`},
+p.yaml:7:50: handle.http.headers: "b c" cannot be the name of a header field: write letters, digits and -
+p.yaml:7:50: handle.http.headers: Idempotency-Key is set by semel: remove it`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', in_doubt: ask}", `p.yaml:7:9: handle.http.in_doubt is ask, and there is nothing to ask: add ask: with what answers whether it happened`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', in_doubt: ask, ask: {url: 'http://h/x'}}", `p.yaml:7:48: handle.http.ask.url is the same for all messages: write {id} where the id of the message belongs`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {url: 'http://h/', ask: {url: 'http://h/{id}'}}", `p.yaml:7:33: handle.http.ask is never asked: write in_doubt: ask, or remove it`},

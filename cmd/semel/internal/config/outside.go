@@ -141,8 +141,9 @@ func (l *loader) url(at, n ast.Node, where string) string {
 func (l *loader) headers(n ast.Node) http.Header {
 	const where = "handle.http.headers"
 	h := http.Header{}
-	for name, value := range l.secrets(n, where) {
-		canonical := http.CanonicalHeaderKey(name)
+	fields := l.secrets(n, where)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		canonical, value := http.CanonicalHeaderKey(name), fields[name]
 		switch {
 		case !isToken(name):
 			l.problem(n, "write letters, digits and -", "%s: %q cannot be the name of a header field", where, name)
