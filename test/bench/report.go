@@ -38,8 +38,8 @@ func (s *section) goal(what string, got spread, is relation, mark float64) {
 	s.goals = append(s.goals, goal{what, got, is, mark})
 }
 
-// verdict: a goal is met if the 95 % interval includes the mark, or lies on its
-// good side. An interval that includes the mark and much else says nothing.
+// verdict: a goal is met if the 95 % interval lies on the good side of the
+// mark. An interval that includes the mark decides nothing.
 func (g goal) verdict() string {
 	good := g.got.low >= g.mark
 	if g.is == atMost {
@@ -49,10 +49,8 @@ func (g goal) verdict() string {
 	switch {
 	case good:
 		return "met"
-	case within && g.got.high > 1.25*g.got.low:
-		return "**not decided**, too much noise"
 	case within:
-		return "met"
+		return "**not decided**"
 	}
 	return "**not met**"
 }
