@@ -289,7 +289,7 @@ func (w *committer[Tx]) attempt(items []item) error {
 	if err := w.announce(items); err != nil {
 		return err
 	}
-	w.c.read(items, true)
+	w.c.readLate(items)
 	if it := &items[0]; it.letter == nil && len(items) == 1 && deaths(it) >= w.c.cfg.MaxCrashes {
 		w.quarantine(it)
 	}

@@ -81,6 +81,17 @@ func (c *Consumer[Tx]) read(items []item, unread bool) {
 	}
 }
 
+// readLate decodes what is still unread, mostly nothing: then a committer must
+// not wait for the decoder, which is busy with what comes next.
+func (c *Consumer[Tx]) readLate(items []item) {
+	for i := range items {
+		if items[i].unread {
+			c.read(items, true)
+			return
+		}
+	}
+}
+
 // decode finds out what the delivery is. What cannot be decoded goes on, to
 // become a letter in its place.
 func (c *Consumer[Tx]) decode(it *item) {
