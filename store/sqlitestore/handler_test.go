@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store"
@@ -191,6 +192,77 @@ func TestStatements(t *testing.T) {
 			return fmt.Errorf("%d rows", n)
 		}
 		return rows.Err()
+	})
+}
+
+// TestArguments: statements mean the same whichever way they are run, with
+// arguments that the driver takes as they are and others, in turn and while
+// rows are open.
+func TestArguments(t *testing.T) {
+	s, _ := fresh(t)
+	type text string
+	at := time.Date(2026, 11, 30, 1, 2, 3, 0, time.UTC)
+	n := 7
+	for _, c := range []struct {
+		arg  any
+		want string
+	}{
+		{1, "1"},
+		{int64(-1), "-1"},
+		{int32(2), "2"},
+		{uint8(3), "3"},
+		{1.5, "1.5"},
+		{true, "1"},
+		{"it's", "'it''s'"},
+		{text("named type"), "'named type'"},
+		{[]byte("a\x00b"), "X'610062'"},
+		{[]byte{}, "X''"},
+		{nil, "NULL"},
+		{&n, "7"},
+		{(*int)(nil), "NULL"},
+		{sql.NullString{}, "NULL"},
+		{sql.NullInt64{Int64: 5, Valid: true}, "5"},
+		{sql.Named("x", "by name"), "'by name'"},
+		{at, "'2026-11-30 01:02:03 +0000 UTC'"},
+	} {
+		t.Run(fmt.Sprintf("%T %v", c.arg, c.want), func(t *testing.T) {
+			parameter := "?"
+			if _, named := c.arg.(sql.NamedArg); named {
+				parameter = "@x"
+			}
+			in(t, s, func(ctx context.Context, tx sqlstore.Tx) error {
+				rows, err := tx.QueryContext(ctx, "SELECT 1 UNION SELECT 2")
+				if err != nil {
+					return err
+				}
+				defer rows.Close()
+				for rows.Next() {
+					r, err := tx.ExecContext(ctx, "INSERT INTO effect VALUES ('k', quote("+parameter+")) ON CONFLICT (key) DO UPDATE SET value = excluded.value", c.arg)
+					if err != nil {
+						return err
+					}
+					if n, err := r.RowsAffected(); n != 1 || err != nil {
+						t.Errorf("%d rows affected, %v", n, err)
+					}
+				}
+				var got string
+				if err := tx.QueryRowContext(ctx, "SELECT value FROM effect").Scan(&got); err != nil {
+					return err
+				}
+				if got != c.want {
+					t.Errorf("%v is stored as %s, want %s", c.arg, got, c.want)
+				}
+				return rows.Err()
+			})
+		})
+	}
+	in(t, s, func(ctx context.Context, tx sqlstore.Tx) error {
+		for _, args := range [][]any{{}, {make(chan int)}, {struct{}{}}} {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO effect VALUES ('bad', ?)", args...); err == nil {
+				t.Errorf("arguments %v are taken", args)
+			}
+		}
+		return nil
 	})
 }
 

@@ -90,7 +90,7 @@ func (ss *session) discard() {
 	for _, st := range ss.own {
 		st.Close()
 	}
-	ss.user.close()
+	ss.user.close(ss.conn)
 	if len(ss.texts) == 0 { // a server rolls back by itself, and might not answer
 		_, _ = ss.conn.ExecContext(context.Background(), "ROLLBACK")
 	}
@@ -215,67 +215,4 @@ func (p *sessions) close() {
 	for _, ss := range idle {
 		ss.discard()
 	}
-}
-
-// stmtCache keeps a handler's statements prepared: compiling one costs more
-// than running it. When full it starts over, which is right for the common
-// few texts and harmless for texts that never repeat.
-type stmtCache struct{ m map[string]*userStmt }
-
-// userStmt is one of them.
-type userStmt struct {
-	*sql.Stmt
-	// quick: the last time it took no time worth interrupting. Drivers watch
-	// a context that can end with a goroutine for each statement, which costs
-	// as much as a short statement itself; one that was quick goes without.
-	quick bool
-	runs  uint8 // to look at the clock now and then only
-}
-
-const (
-	maxUserStmts = 128
-	quick        = 2 * time.Millisecond
-)
-
-// exec runs the statement; ctx, or quiet if that is not worth watching.
-func (u *userStmt) exec(ctx, quiet context.Context, args []any) (sql.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if u.runs++; u.quick {
-		if u.runs%16 != 0 {
-			return u.ExecContext(quiet, args...)
-		}
-		ctx = quiet
-	}
-	start := time.Now()
-	r, err := u.ExecContext(ctx, args...)
-	u.quick = err == nil && time.Since(start) < quick
-	return r, err
-}
-
-func (c *stmtCache) get(ctx context.Context, conn *sql.Conn, query string) (*userStmt, error) {
-	if u := c.m[query]; u != nil {
-		return u, nil
-	}
-	st, err := conn.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	if len(c.m) >= maxUserStmts {
-		c.close()
-	}
-	if c.m == nil {
-		c.m = make(map[string]*userStmt)
-	}
-	u := &userStmt{Stmt: st}
-	c.m[query] = u
-	return u, nil
-}
-
-func (c *stmtCache) close() {
-	for _, u := range c.m {
-		u.Close()
-	}
-	c.m = nil
 }

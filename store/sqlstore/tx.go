@@ -146,11 +146,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		r, err := t.session.conn.ExecContext(ctx, query, args...)
 		return r, t.lost(err)
 	}
-	st, err := t.session.user.get(ctx, t.session.conn, query)
-	if err != nil {
-		return nil, t.lost(err)
-	}
-	r, err := st.exec(ctx, t.quiet, args)
+	r, err := t.session.user.get(t.session.conn, query).exec(ctx, t.quiet, args)
 	return r, t.lost(err)
 }
 
