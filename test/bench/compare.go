@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"runtime/pprof"
 	"slices"
@@ -38,15 +39,19 @@ type contender struct {
 	slice func(ctx context.Context, from, n int) error
 }
 
-// compare lets the contenders take turns, in alternating order, and returns
-// the costs of each, without the first round.
+// compare lets the contenders take turns and returns the costs of each, without
+// the first round. The order is drawn anew for each round, from a fixed seed: a
+// slice is the cheaper for its own predecessor, whose pages are still in the
+// caches, and in an alternating order only the first and the last have that.
 func compare(ctx context.Context, rounds int, cs []contender) ([][]cost, error) {
 	costs := make([][]cost, len(cs))
 	order := make([]int, len(cs))
 	for i := range order {
 		order[i] = i
 	}
+	draw := rand.New(rand.NewPCG(1, 2))
 	for round := range rounds {
+		draw.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		for _, i := range order {
 			c := cs[i]
 			var took cost
@@ -61,7 +66,6 @@ func compare(ctx context.Context, rounds int, cs []contender) ([][]cost, error) 
 				costs[i] = append(costs[i], took)
 			}
 		}
-		slices.Reverse(order)
 	}
 	return costs, nil
 }
