@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,26 +157,44 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-func TestCompareAlternates(t *testing.T) {
-	var order strings.Builder
-	row := func(name string) contender {
-		return contender{name: name, n: 10, slice: func(_ context.Context, from, n int) error {
-			if n != 10 || from%10 != 0 {
-				t.Errorf("%s was asked for %d messages from %d", name, n, from)
+// TestCompareTakesTurns: each contender has one slice a round, and none is
+// favoured by its place.
+func TestCompareTakesTurns(t *testing.T) {
+	const rounds = 400
+	var turns []int
+	row := func(i int) contender {
+		return contender{name: strconv.Itoa(i), n: 10, slice: func(_ context.Context, from, n int) error {
+			if n != 10 || from != len(turns)/3*10 {
+				t.Errorf("%d was asked for %d messages from %d as turn %d", i, n, from, len(turns))
 			}
-			order.WriteString(name)
+			turns = append(turns, i)
 			return nil
 		}}
 	}
-	costs, err := compare(t.Context(), 4, []contender{row("a"), row("b")})
+	costs, err := compare(t.Context(), rounds, []contender{row(0), row(1), row(2)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := order.String(); got != "abbaabba" {
-		t.Errorf("order %s", got)
+	var place, repeats [3]int // how often each was first, and followed itself
+	for at := 0; at < len(turns); at += 3 {
+		if round := turns[at : at+3]; round[0]+round[1]+round[2] != 3 || round[0] == round[1] {
+			t.Fatalf("a round of %v", round)
+		}
+		place[turns[at]]++
+		if at > 0 && turns[at] == turns[at-1] {
+			repeats[turns[at]]++
+		}
 	}
-	if len(costs[0]) != 3 || len(costs[1]) != 3 {
-		t.Errorf("%d and %d costs, want 3 each: the first round is dropped", len(costs[0]), len(costs[1]))
+	for i := range place {
+		if n := place[i]; n < rounds/4 || n > rounds/2 {
+			t.Errorf("%d was first in %d of %d rounds", i, n, rounds)
+		}
+		if n := repeats[i]; n < rounds/16 || n > rounds/5 {
+			t.Errorf("%d followed itself %d times in %d rounds", i, n, rounds)
+		}
+	}
+	if len(costs[0]) != rounds-1 || len(costs[2]) != rounds-1 {
+		t.Errorf("%d and %d costs, want %d each: the first round is dropped", len(costs[0]), len(costs[2]), rounds-1)
 	}
 }
 
