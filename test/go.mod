@@ -9,6 +9,7 @@ replace github.com/semel-dev/semel => ..
 require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/semel-dev/semel/store/mysqlstore v0.0.0
 	github.com/semel-dev/semel/store/pgstore v0.0.0-00010101000000-000000000000
 	github.com/semel-dev/semel/store/sqlitestore v0.0.0
 )
@@ -37,6 +38,8 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.62.0
 )
+
+replace github.com/semel-dev/semel/store/mysqlstore => ../store/mysqlstore
 
 replace github.com/semel-dev/semel/store/pgstore => ../store/pgstore
 

@@ -20,11 +20,21 @@ type Dialect struct {
 	// Begin opens a transaction that may write.
 	Begin string
 	// Server: the database is a server, and several transactions write at
-	// once. The driver keeps statements prepared by itself; text is UTF-8
-	// without NUL; ends of transactions are given up after LockWait, since a
-	// network can fall silent; and a COMMIT is refused, by a constraint on
-	// the tables, while the mark of its transaction is open.
+	// once. Text is UTF-8 without NUL, and ends of transactions are given up
+	// after LockWait, since a network can fall silent.
 	Server bool
+	// Prepares: the driver keeps statements prepared by itself. Else this
+	// package does, for each connection.
+	Prepares bool
+	// Savepoint: nothing refuses a COMMIT inside a handler. It is noticed
+	// afterwards, by a savepoint that is gone, and an open mark stays behind
+	// for others to find. Where it is false and Server is true, a constraint on
+	// the tables refuses a COMMIT while the mark of its transaction is open.
+	Savepoint bool
+	// Implicit: a statement that changes tables ends the transaction. Around are
+	// run before and after it.
+	Implicit bool
+	Around   [2]string
 	// Snapshot is the isolation level at which a transaction that only reads
 	// sees one snapshot; zero: it always does.
 	Snapshot sql.IsolationLevel
@@ -38,9 +48,14 @@ type Dialect struct {
 	// Rewrite turns a whole statement into the database's own where the
 	// rules above do not reach (MySQL's upsert). nil: not needed.
 	Rewrite func(portable string) string
+	// Duplicate reports that an INSERT found its row to be there; the statement is
+	// undone, the transaction goes on. Where it is set, rows are inserted many at
+	// a time.
+	Duplicate func(error) bool
 	// Alone is a statement after which no other transaction changes the tables;
-	// empty: Begin sees to that.
-	Alone string
+	// empty: Begin sees to that. Where Implicit is true it is a query that
+	// returns 1 when it has succeeded, and Together undoes it.
+	Alone, Together string
 	// HasTable counts the tables named by its one parameter.
 	HasTable string
 	// Migrations are the steps from nothing to this version. Steps are only
@@ -114,13 +129,17 @@ type Driver interface {
 // Guard watches the transactions of one connection. It is used by one
 // goroutine at a time.
 type Guard interface {
-	// Arm makes every COMMIT on the connection fail from now on.
+	// Arm makes every COMMIT on the connection fail from now on, where it can.
 	Arm()
 	// Disarm ends that and says what became of the transaction meanwhile.
 	Disarm() Fate
 	// Fate is what has become of it so far, while armed.
 	Fate() Fate
 }
+
+// Noter is implemented by guards that learn of a transaction's fate from the
+// errors of its statements.
+type Noter interface{ Note(err error) }
 
 // Fate is what became of a transaction while a handler had it.
 type Fate uint8

@@ -106,6 +106,15 @@ func (s *Store) Effects(ctx context.Context, consumer string, q store.EffectQuer
 // purgeEffects leaves those that are in doubt: without their row they would
 // happen again.
 func (t *tx) purgeEffects(n, before int64, limit int) (int64, error) {
-	return t.exec(`DELETE FROM semel_effect WHERE (consumer, key) IN (SELECT consumer, key FROM semel_effect
-		WHERE consumer = ? AND state <> 'intended' AND at <= ? LIMIT ?) AND state <> 'intended' AND at <= ?`, n, before, limit, before)
+	var keys [][]byte
+	err := t.each("SELECT key FROM semel_effect WHERE consumer = ? AND state <> 'intended' AND at <= ? LIMIT ?{lock}", func(r *sql.Rows) error {
+		var key []byte
+		err := r.Scan(&key)
+		keys = append(keys, key)
+		return err
+	}, n, before, limit)
+	for i := 0; err == nil && i < len(keys); i++ {
+		_, err = t.exec("DELETE FROM semel_effect WHERE consumer = ? AND key = ?", n, keys[i])
+	}
+	return int64(len(keys)), err
 }

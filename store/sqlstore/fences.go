@@ -19,6 +19,9 @@ func (s *Store) Assign(ctx context.Context, consumer, worker string, starts []st
 		if err := t.lockConsumer(n); err != nil {
 			return err
 		}
+		if err := t.intact(n, ""); err != nil {
+			return err
+		}
 		out = make([]store.Fence, 0, len(starts))
 		for _, st := range starts {
 			f, err := t.assign(n, worker, st)
@@ -79,17 +82,26 @@ func (s *Store) Advance(ctx context.Context, x Tx, consumer string, a []store.Ad
 	defer t.mu.Unlock()
 	for i := range a {
 		v := &a[i]
-		moved, err := t.exec(`UPDATE semel_fence SET next_hi = ?, next_lo = ?
-			WHERE consumer = ? AND scope = ? AND incarnation = ? AND epoch = ? AND next_hi = ? AND next_lo = ?`,
-			v.To.Hi, v.To.Lo, n, blob(v.Scope.Name), blob(v.Scope.Incarnation), v.Epoch, v.From.Hi, v.From.Lo)
+		moved, err := t.advance(n, v)
 		if err != nil {
 			return lost, err
 		}
-		if moved == 0 {
+		if !moved {
 			lost = append(lost, i)
 		}
 	}
 	return lost, nil
+}
+
+func (t *tx) advance(n int64, v *store.Advance) (bool, error) {
+	const where = " WHERE consumer = ? AND scope = ? AND incarnation = ? AND epoch = ? AND next_hi = ? AND next_lo = ?"
+	name, inc := blob(v.Scope.Name), blob(v.Scope.Incarnation)
+	if v.From == v.To { // not every database counts a row that stays the same
+		err := t.one("SELECT epoch FROM semel_fence"+where+"{lock}", []any{new(int64)}, n, name, inc, v.Epoch, v.From.Hi, v.From.Lo)
+		return err == nil, ignoreNone(err)
+	}
+	moved, err := t.exec("UPDATE semel_fence SET next_hi = ?, next_lo = ?"+where, v.To.Hi, v.To.Lo, n, name, inc, v.Epoch, v.From.Hi, v.From.Lo)
+	return moved == 1, err
 }
 
 // Leave says that the owner left in good order.

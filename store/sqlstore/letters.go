@@ -366,8 +366,8 @@ func (t *tx) renew(row, number, old, now int64, r *store.Revision) error {
 	_, err := t.exec(`INSERT INTO semel_letter_revision (letter, n, at, actor, note, `+messageCols+`)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, args...)
 	if err == nil && number > store.MaxProposals {
-		_, err = t.exec(`DELETE FROM semel_letter_revision WHERE letter = ? AND n IN (SELECT n FROM semel_letter_revision
-			WHERE letter = ? AND actor = ? AND n > 0 ORDER BY n DESC LIMIT 1000 OFFSET ?)`, row, row, r.By, store.MaxProposals)
+		_, err = t.exec(`DELETE FROM semel_letter_revision WHERE letter = ? AND n IN (SELECT * FROM (SELECT n FROM semel_letter_revision
+			WHERE letter = ? AND actor = ? AND n > 0 ORDER BY n DESC LIMIT 1000 OFFSET ?) old)`, row, row, r.By, store.MaxProposals)
 	}
 	return err
 }

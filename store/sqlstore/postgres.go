@@ -18,6 +18,7 @@ func Postgres() *Dialect {
 		},
 		Begin:      "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
 		Server:     true,
+		Prepares:   true,
 		Snapshot:   sql.LevelRepeatableRead,
 		Now:        "CAST(floor(extract(epoch FROM transaction_timestamp()) * 1000) AS BIGINT)",
 		Lock:       " FOR UPDATE",

@@ -128,11 +128,12 @@ func (t *tx) purgeOwners(n, before int64, p store.Purge, out *store.Purged) (err
 			return err
 		}
 	}
-	out.Workers, err = t.exec(`DELETE FROM semel_batch WHERE (consumer, worker, slot) IN (SELECT consumer, worker, slot
-		FROM semel_batch WHERE consumer = ? AND at <= ? LIMIT ?) AND at <= ?`, n, before, p.Limit, before)
+	// A query within a query, or MySQL refuses it.
+	out.Workers, err = t.exec(`DELETE FROM semel_batch WHERE (consumer, worker, slot) IN (SELECT * FROM (SELECT consumer, worker, slot
+		FROM semel_batch WHERE consumer = ? AND at <= ? AND open = 0 LIMIT ?) old) AND at <= ? AND open = 0`, n, before, p.Limit, before)
 	if err == nil && !p.KeepScopes {
-		out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT consumer, scope, incarnation
-			FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?) AND clean = 1 AND at <= ?`, n, before, p.Limit, before)
+		out.Fences, err = t.exec(`DELETE FROM semel_fence WHERE (consumer, scope, incarnation) IN (SELECT * FROM (SELECT consumer, scope, incarnation
+			FROM semel_fence WHERE consumer = ? AND clean = 1 AND at <= ? LIMIT ?) old) AND clean = 1 AND at <= ?`, n, before, p.Limit, before)
 	}
 	if err == nil {
 		out.Effects, err = t.purgeEffects(n, before, p.Limit)

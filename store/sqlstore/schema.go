@@ -2,12 +2,14 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"slices"
 
 	"github.com/semel-dev/semel"
 )
 
-const schemaTable = `CREATE TABLE semel_schema (
+const schemaTable = `CREATE TABLE IF NOT EXISTS semel_schema (
   version INTEGER NOT NULL PRIMARY KEY,
   at      BIGINT NOT NULL
 )`
@@ -52,19 +54,22 @@ func (s *Store) stepsAfter(version int64) ([][]string, error) {
 
 // Migrate brings the tables to this version in one transaction. Of several
 // processes one does it; the others find it done.
+//
+// Where a statement that changes tables ends the transaction, each stands for
+// itself: it does nothing if it was done before, and a step counts when all of
+// it is there.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.update(ctx, func(t *tx) error {
-		if s.dialect.Alone != "" {
-			if err := t.ddl(s.dialect.Alone); err != nil {
-				return err
-			}
+		if err := t.alone(); err != nil {
+			return err
 		}
+		defer t.together()
 		var there, version int64
 		if err := t.one(s.dialect.HasTable, []any{&there}, "semel_schema"); err != nil {
 			return err
 		}
 		if there == 0 {
-			if err := t.ddl(schemaTable); err != nil {
+			if err := t.change(schemaTable); err != nil {
 				return err
 			}
 		}
@@ -86,12 +91,57 @@ func (s *Store) Migrate(ctx context.Context) error {
 
 func (t *tx) step(version int64, statements []string) error {
 	for _, st := range statements {
-		if err := t.ddl(st); err != nil {
+		if err := t.change(st); err != nil {
 			return err
 		}
 	}
 	_, err := t.exec("INSERT INTO semel_schema (version, at) VALUES (?, {now})", version)
 	return err
+}
+
+// alone keeps other processes from migrating at the same time.
+func (t *tx) alone() error {
+	d := t.store.dialect
+	switch {
+	case d.Alone == "":
+		return nil
+	case !d.Implicit:
+		return t.ddl(d.Alone)
+	}
+	var got sql.NullInt64
+	if err := t.one(d.Alone, []any{&got}); err != nil {
+		return err
+	}
+	if got.Int64 != 1 {
+		return failf(semel.ClassContention, "sqlstore: another process is changing the tables")
+	}
+	return nil
+}
+
+// together ends what alone began, where the end of the transaction does not. An
+// error would close the connection, which ends it as well.
+func (t *tx) together() {
+	if d := t.store.dialect; d.Together != "" {
+		_ = t.ddl(d.Together)
+	}
+}
+
+// change runs a statement that changes tables, and goes on in a new transaction
+// if it ended the one that was.
+func (t *tx) change(statement string) error {
+	d := t.store.dialect
+	if !d.Implicit {
+		return t.ddl(statement)
+	}
+	err := t.ddl(d.Around[0])
+	if err == nil {
+		_, err = t.session.conn.ExecContext(t.quiet, statement)
+		err = errors.Join(err, t.ddl(d.Around[1]))
+	}
+	if err == nil {
+		err = t.session.control(t.store, d.Begin)
+	}
+	return t.lost(err)
 }
 
 // ddl runs a statement that is not worth keeping prepared.

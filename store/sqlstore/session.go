@@ -12,11 +12,13 @@ import (
 // session is a connection of a committer with its prepared statements. It is
 // used by one transaction at a time.
 type session struct {
-	conn  *sql.Conn
-	guard Guard
-	own   map[string]*sql.Stmt // this package's, by portable text
-	texts map[string]string    // likewise, where the driver keeps them prepared
-	user  stmtCache            // handlers'
+	conn   *sql.Conn
+	guard  Guard
+	server bool
+	own    map[string]*sql.Stmt // this package's, by portable text
+	texts  map[string]string    // likewise, where the driver keeps them prepared
+	used   bool                 // a transaction has begun on it
+	user   stmtCache            // handlers'
 }
 
 // prepared returns the statement for a portable text of this package; there
@@ -45,8 +47,9 @@ func (ss *session) text(d *Dialect, portable string) string {
 
 // exec runs one of this package's statements.
 func (ss *session) exec(ctx context.Context, d *Dialect, portable string, args []any) (sql.Result, error) {
-	if d.Server {
-		return ss.conn.ExecContext(ctx, ss.text(d, portable), d.values(args)...)
+	args = d.values(args)
+	if d.Prepares {
+		return ss.conn.ExecContext(ctx, ss.text(d, portable), args...)
 	}
 	st, err := ss.prepared(ctx, d, portable) //nolint:sqlclosecheck // closed with the session
 	if err != nil {
@@ -56,8 +59,9 @@ func (ss *session) exec(ctx context.Context, d *Dialect, portable string, args [
 }
 
 func (ss *session) query(ctx context.Context, d *Dialect, portable string, args []any) (*sql.Rows, error) {
-	if d.Server {
-		return ss.conn.QueryContext(ctx, ss.text(d, portable), d.values(args)...)
+	args = d.values(args)
+	if d.Prepares {
+		return ss.conn.QueryContext(ctx, ss.text(d, portable), args...)
 	}
 	st, err := ss.prepared(ctx, d, portable) //nolint:sqlclosecheck // closed with the session
 	if err != nil {
@@ -69,13 +73,13 @@ func (ss *session) query(ctx context.Context, d *Dialect, portable string, args 
 // control runs a statement that begins or ends a transaction. A server that
 // does not answer for so long is taken for gone.
 func (ss *session) control(s *Store, statement string) error {
-	ctx := context.Background()
-	if s.dialect.Server {
-		bound, cancel := context.WithTimeout(ctx, s.lockWait)
-		defer cancel()
-		ctx = bound
+	if !s.dialect.Server {
+		_, err := ss.exec(context.Background(), s.dialect, statement, nil)
+		return err
 	}
-	_, err := ss.exec(ctx, s.dialect, statement, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), s.lockWait)
+	defer cancel()
+	_, err := ss.conn.ExecContext(ctx, statement) // not every server prepares these
 	return err
 }
 
@@ -87,11 +91,11 @@ func (ss *session) discard() {
 	if err := ss.conn.Raw(func(any) error { return nil }); err != nil {
 		return // the driver said it is bad, and database/sql closed it
 	}
-	for _, st := range ss.own {
-		st.Close()
-	}
-	ss.user.close(ss.conn)
-	if len(ss.texts) == 0 { // a server rolls back by itself, and might not answer
+	if !ss.server { // a server rolls back by itself, and might not answer
+		for _, st := range ss.own {
+			st.Close()
+		}
+		ss.user.close(ss.conn)
 		_, _ = ss.conn.ExecContext(context.Background(), "ROLLBACK")
 	}
 	_ = ss.conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -158,7 +162,7 @@ func (s *Store) connect(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ss := &session{conn: conn, own: make(map[string]*sql.Stmt), texts: make(map[string]string)}
+	ss := &session{conn: conn, server: s.dialect.Server, own: make(map[string]*sql.Stmt), texts: make(map[string]string)}
 	if ss.guard, err = s.driver.Guard(ctx, conn); err != nil {
 		ss.discard()
 		return nil, err

@@ -96,7 +96,9 @@ func (s *Store) inTx(ctx context.Context, m store.Mark, guest bool, fn func(cont
 			s.rollback(t.session)
 		}
 	}()
-	err = t.openMark(m)
+	if err = t.openMark(m); err == nil {
+		err = t.save(m)
+	}
 	if err == nil {
 		t.session.guard.Arm()
 		if err = fn(t.ctx, t); err == nil {
@@ -110,6 +112,9 @@ func (s *Store) inTx(ctx context.Context, m store.Mark, guest bool, fn func(cont
 	}
 	if err != nil {
 		s.rollback(t.session)
+		if s.dialect.Savepoint && errors.Is(err, store.ErrEnded) {
+			return store.Unknown, err // what the handler committed is there
+		}
 		return store.RolledBack, err
 	}
 	return s.commit(t)
@@ -132,7 +137,15 @@ func (s *Store) begin(ctx context.Context) (*tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.insist(ctx, until, func() error { return ss.control(s, s.dialect.Begin) })
+	begin := func() error { return ss.control(s, s.dialect.Begin) }
+	err = s.insist(ctx, until, begin)
+	if err != nil && ss.used && s.Classify(err) == semel.ClassInfrastructure { // the connection may have died of age
+		s.sessions.discard(ss)
+		if ss, err = s.session(ctx, until); err != nil {
+			return nil, err
+		}
+		err = s.insist(ctx, until, begin)
+	}
 	if err != nil {
 		if s.driver.Again(err) || ctx.Err() != nil {
 			s.sessions.put(ss)
@@ -141,6 +154,7 @@ func (s *Store) begin(ctx context.Context) (*tx, error) {
 		}
 		return nil, err
 	}
+	ss.used = true
 	return newTx(ctx, s, ss), nil
 }
 
@@ -173,7 +187,15 @@ func (s *Store) waited(err error) error {
 
 // verdict decides what the end of fn means, by what the guard saw.
 func (s *Store) verdict(ctx context.Context, t *tx, err error) error {
-	switch t.session.guard.Disarm() {
+	fate := t.session.guard.Disarm()
+	if (fate == Open || fate == Failed) && !t.saved() {
+		if err != nil && (ctx.Err() != nil || s.rollsBack(err)) {
+			return err
+		}
+		return errors.Join(failf(semel.ClassFault, "sqlstore: %w (COMMIT, ROLLBACK or a statement that changes tables): what it had done by then may be stored without the rest; "+
+			"remove it from the handler, the pipeline commits", store.ErrEnded), err)
+	}
+	switch fate {
 	case Refused:
 		return errors.Join(ended("COMMIT"), err)
 	case Gone:

@@ -51,6 +51,8 @@ type tx struct {
 
 	pending Pending // of the driver's module
 	token   []byte  // names the mark of a transaction that was given none
+	worker  string  // whose mark is open
+	watched bool    // by a savepoint
 
 	versions map[rowKey]bool // that are there and locked
 
@@ -107,6 +109,9 @@ func (t *tx) within(ctx context.Context) context.Context {
 // lost notes the first error with which the database gave up the transaction,
 // and returns it for those that only follow from it.
 func (t *tx) lost(err error) error {
+	if n, ok := t.session.guard.(Noter); ok && err != nil {
+		n.Note(err)
+	}
 	open := t.session.guard.Fate() == Open
 	switch {
 	case open:
@@ -142,7 +147,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err := t.send(ctx); err != nil {
 		return nil, err
 	}
-	if t.store.dialect.Server {
+	if t.store.dialect.Prepares {
 		r, err := t.session.conn.ExecContext(ctx, query, args...)
 		return r, t.lost(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store"
@@ -24,6 +25,9 @@ func (s *Store) Enlist(ctx context.Context, w store.Worker) error {
 			return err
 		}
 		if err := t.identify(n, w); err != nil {
+			return err
+		}
+		if err := t.intact(n, ""); err != nil {
 			return err
 		}
 		for slot := range w.Slots {
@@ -64,7 +68,7 @@ func (s *Store) Retire(ctx context.Context, consumer, worker string) error {
 	return s.update(ctx, func(t *tx) error {
 		n, err := t.lookup(consumer)
 		if err == nil {
-			_, err = t.exec("DELETE FROM semel_batch WHERE consumer = ? AND worker = ?", n, blob(worker))
+			_, err = t.exec("DELETE FROM semel_batch WHERE consumer = ? AND worker = ? AND open = 0", n, blob(worker))
 		}
 		return err
 	})
@@ -91,7 +95,7 @@ func (t *tx) openMark(m store.Mark) error {
 // openToken writes a mark that nobody else knows, where only an open mark keeps
 // a handler from committing.
 func (t *tx) openToken() error {
-	if !t.store.dialect.Server || !t.guest {
+	if !t.store.dialect.Server || !t.guest || t.store.dialect.Savepoint {
 		return nil
 	}
 	if !t.store.ready.Load() {
@@ -140,4 +144,49 @@ func (t *tx) closeMark(m store.Mark) error {
 		err = fmt.Errorf("sqlstore: the mark of batch %d changed within its own transaction: %w", m.Batch, ended("ROLLBACK"))
 	}
 	return err
+}
+
+// savepoint is gone when the transaction has ended, however it ended.
+const savepoint = "semel_the_pipeline_commits"
+
+// save sets it, where nothing else tells that a handler ended the transaction.
+func (t *tx) save(m store.Mark) error {
+	if !t.store.dialect.Savepoint || !t.guest {
+		return nil
+	}
+	err := t.ddl("SAVEPOINT " + savepoint)
+	t.worker, t.watched = m.Worker, err == nil
+	return err
+}
+
+// saved reports whether the transaction is still the one that was begun. A
+// statement that the server never saw leaves that open: true.
+func (t *tx) saved() bool {
+	if !t.watched {
+		return true
+	}
+	_, err := t.session.conn.ExecContext(context.Background(), "RELEASE SAVEPOINT "+savepoint)
+	return err == nil || t.store.Classify(err) == semel.ClassInfrastructure
+}
+
+// intact refuses to go on where an open mark is committed: a handler has
+// committed in the middle of that batch, so records and fences may be stored
+// whose effects are not. worker is the one whose mark this transaction has open.
+func (t *tx) intact(n int64, worker string) error {
+	if !t.store.dialect.Savepoint {
+		return nil
+	}
+	var by []byte
+	var slot, batch, at int64
+	err := t.one("SELECT worker, slot, batch, at FROM semel_batch WHERE consumer = ? AND open = 1 AND worker <> ? LIMIT 1",
+		[]any{&by, &slot, &batch, &at}, n, blob(worker))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return failf(semel.ClassFault, "sqlstore: %w: batch %d of worker %q (slot %d, %s) was committed by its handler before it was complete, so messages may count as handled whose effects are missing; "+
+		"mend the handler, complete or undo the effects of that time, and then: UPDATE semel_batch SET open = 0 WHERE open = 1",
+		store.ErrEnded, batch, by, slot, time.UnixMilli(at).UTC().Format(time.RFC3339Nano))
 }

@@ -1,134 +1,31 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/pgstore"
 	"github.com/semel-dev/semel/store/sqlstore"
+	"github.com/semel-dev/semel/test/cutproxy"
 	"github.com/semel-dev/semel/test/servers/servertest"
 )
-
-// proxy stands between a store and its server and can cut the connection that
-// sends a COMMIT, before the server has it or before the answer is back.
-type proxy struct {
-	net.Listener
-	server string
-	cut    atomic.Int32
-}
-
-const (
-	never int32 = iota
-	beforeCommit
-	afterCommit
-)
-
-func newProxy(t testing.TB, server string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{Listener: l, server: server}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c)
-		}
-	}()
-	return p
-}
-
-func (p *proxy) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", p.server)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	var deaf sync.Once
-	silent := make(chan struct{}) // closed: answers do not pass any more
-	answered := make(chan struct{}, 1)
-	go func() {
-		defer client.Close()
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buf)
-			select {
-			case <-silent:
-				answered <- struct{}{}
-				return
-			default:
-			}
-			if err != nil {
-				return
-			}
-			if _, err := client.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-	}()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buf)
-		if err != nil {
-			return
-		}
-		commit := bytes.Contains(buf[:n], []byte("COMMIT\x00"))
-		if commit && p.cut.CompareAndSwap(beforeCommit, never) {
-			return
-		}
-		if commit && p.cut.CompareAndSwap(afterCommit, never) {
-			deaf.Do(func() { close(silent) })
-			if _, err := server.Write(buf[:n]); err == nil {
-				<-answered
-			}
-			return
-		}
-		if _, err := io.Copy(server, bytes.NewReader(buf[:n])); err != nil {
-			return
-		}
-	}
-}
-
-// through is the same database behind a proxy.
-func through(t testing.TB, address string) (*proxy, string) {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newProxy(t, u.Host)
-	u.Host = p.Addr().String()
-	return p, u.String()
-}
 
 // TestCommitUnknown cuts the connection around COMMIT. The store says that it
 // does not know, and finds out by the mark.
 func TestCommitUnknown(t *testing.T) {
 	_, address := enlisted(t, pgstore.Config{})
-	p, behind := through(t, address)
+	p, behind := cutproxy.Before(t, address, []byte("COMMIT\x00"))
 	s := openAt(t, behind, pgstore.Config{})
 	batch := int64(0)
 	for range 3 {
-		for how, want := range map[int32]store.Outcome{beforeCommit: store.RolledBack, afterCommit: store.Committed} {
+		for how, want := range map[cutproxy.Cut]store.Outcome{cutproxy.Request: store.RolledBack, cutproxy.Answer: store.Committed} {
 			key := fmt.Sprintf("%d after batch %d", how, batch)
 			out, err := s.InTx(t.Context(), mark(batch+1), func(ctx context.Context, tx sqlstore.Tx) error {
-				p.cut.Store(how)
+				p.Next(how)
 				return put(ctx, tx, key, "v")
 			})
 			if out != store.Unknown || s.Classify(err) != semel.ClassInfrastructure {
