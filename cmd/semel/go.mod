@@ -10,6 +10,7 @@ require (
 	github.com/goccy/go-yaml v1.19.2
 	github.com/itchyny/gojq v0.12.20
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/semel-dev/semel/store/mysqlstore v0.0.0
 	github.com/semel-dev/semel/store/pgstore v0.0.0-00010101000000-000000000000
 	github.com/semel-dev/semel/store/sqlitestore v0.0.0-00010101000000-000000000000
 	github.com/spf13/cobra v1.10.2
@@ -20,7 +21,9 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/itchyny/timefmt-go v0.1.9 // indirect
@@ -37,6 +40,8 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
+
+replace github.com/semel-dev/semel/store/mysqlstore => ../../store/mysqlstore
 
 replace github.com/semel-dev/semel/store/pgstore => ../../store/pgstore
 

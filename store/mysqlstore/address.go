@@ -33,16 +33,19 @@ func parseURL(address string) (*mysql.Config, error) {
 	if u.Scheme != "mysql" && u.Scheme != "mariadb" {
 		return nil, fmt.Errorf("scheme %q: write mysql://user:password@host:3306/database", u.Scheme)
 	}
-	cfg, err := mysql.ParseDSN("/?" + u.RawQuery) // the driver's own parameters
+	q := u.Query()
+	socket := q.Get("socket")
+	q.Del("socket")
+	cfg, err := mysql.ParseDSN("/?" + q.Encode()) // the driver's own parameters
 	if err != nil {
 		return nil, err
 	}
 	cfg.User = u.User.Username()
 	cfg.Passwd, _ = u.User.Password()
 	cfg.DBName = strings.TrimPrefix(u.Path, "/")
-	if cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(cmp.Or(u.Hostname(), "127.0.0.1"), cmp.Or(u.Port(), "3306")); cfg.Params["socket"] != "" {
-		cfg.Net, cfg.Addr = "unix", cfg.Params["socket"]
+	cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(cmp.Or(u.Hostname(), "127.0.0.1"), cmp.Or(u.Port(), "3306"))
+	if socket != "" {
+		cfg.Net, cfg.Addr = "unix", socket
 	}
-	delete(cfg.Params, "socket")
 	return cfg, nil
 }

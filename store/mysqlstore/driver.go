@@ -121,6 +121,9 @@ func gone(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.As(err, &n)
 }
 
+// NoTable reports an error that says a table is not there.
+func NoTable(err error) bool { return number(err) == 1146 }
+
 // Numbers of errors that mean more than their class.
 const (
 	errDuplicate      = 1062

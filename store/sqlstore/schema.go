@@ -9,7 +9,7 @@ import (
 	"github.com/semel-dev/semel"
 )
 
-const schemaTable = `CREATE TABLE IF NOT EXISTS semel_schema (
+const schemaTable = `CREATE TABLE semel_schema (
   version INTEGER NOT NULL PRIMARY KEY,
   at      BIGINT NOT NULL
 )`
@@ -124,6 +124,27 @@ func (t *tx) together() {
 	if d := t.store.dialect; d.Together != "" {
 		_ = t.ddl(d.Together)
 	}
+}
+
+// Change runs statements that change tables of the user's, where one such
+// statement ends the transaction: each stands for itself. It is false, and
+// nothing is done, where they can be run in a transaction like any others.
+func (s *Store) Change(ctx context.Context, statements []string) (bool, error) {
+	if !s.dialect.Implicit {
+		return false, nil
+	}
+	return true, s.update(ctx, func(t *tx) error {
+		if err := t.alone(); err != nil {
+			return err
+		}
+		defer t.together()
+		for _, st := range statements {
+			if err := t.change(st); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // change runs a statement that changes tables, and goes on in a new transaction

@@ -85,9 +85,9 @@ func stores(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer db.Close(t.Context())
-	columns := []store.Capabilities{db.Capabilities(), sqlstore.Postgres().Capabilities, memstore.New().Capabilities()}
+	columns := []store.Capabilities{db.Capabilities(), sqlstore.Postgres().Capabilities, sqlstore.MySQL().Capabilities, memstore.New().Capabilities()}
 	var b strings.Builder
-	fmt.Fprintln(&b, "| store | sqlite | postgres | memory |\n|---|---|---|---|")
+	fmt.Fprintln(&b, "| store | sqlite | postgres | mysql | memory |\n|---|---|---|---|---|")
 	row(&b, "transactions at a time", columns, func(c store.Capabilities) string {
 		if c.Committers == 0 {
 			return "any number"

@@ -53,6 +53,8 @@ type storage struct {
 
 func stores() map[string]storage {
 	return map[string]storage{
+		"mariadb":  {sqlstep.MySQL("mariadb"), openMySQL, checkMySQL, existsMySQL, statementsMySQL},
+		"mysql":    {sqlstep.MySQL("mysql"), openMySQL, checkMySQL, existsMySQL, statementsMySQL},
 		"postgres": {sqlstep.Postgres(), openPostgres, checkPostgres, existsPostgres, statementsPostgres},
 		"sqlite":   {sqlstep.SQLite(), openSQLite, checkSQLite, existsSQLite, statementsSQLite},
 	}
@@ -235,6 +237,11 @@ func (p pipeline[Tx]) Setup(ctx context.Context, statements []string) error {
 	if len(statements) == 0 {
 		return nil
 	}
+	if c, ok := any(p.store).(changer); ok {
+		if done, err := c.Change(ctx, statements); done {
+			return p.setupError(err)
+		}
+	}
 	var outcome store.Outcome
 	var err error
 	for range setupTries {
@@ -257,17 +264,27 @@ const setupTries = 10
 
 func (p pipeline[Tx]) setup(ctx context.Context, t Tx, statements []string) error {
 	for _, s := range statements {
-		_, err := t.ExecContext(ctx, s)
-		if err == nil {
-			continue
+		if _, err := t.ExecContext(ctx, s); err != nil {
+			return p.setupError(err)
 		}
-		e := &semel.Error{Stage: "setup", Err: err}
-		if c := p.store.Classify(err); c == semel.ClassFault || c == semel.ClassPermanent {
-			e.Hint = "correct setup: in the pipeline file, or the tables that are there"
-		}
-		return e
 	}
 	return nil
+}
+
+func (p pipeline[Tx]) setupError(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &semel.Error{Stage: "setup", Err: err}
+	if c := p.store.Classify(err); c == semel.ClassFault || c == semel.ClassPermanent {
+		e.Hint = "correct setup: in the pipeline file, or the tables that are there"
+	}
+	return e
+}
+
+// changer is a store in which statements that change tables end a transaction.
+type changer interface {
+	Change(ctx context.Context, statements []string) (bool, error)
 }
 
 // errProved rolls back what was only tried.

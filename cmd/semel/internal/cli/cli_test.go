@@ -205,7 +205,7 @@ func TestExitCodes(t *testing.T) {
 			"run FILE --wait 3s":                 "--wait needs --once",
 			"run FILE --once --wait soon":        "--wait soon: not a duration",
 			"run FILE --check --dry-run":         "choose one",
-			"run FILE --store mysql:x":           `--store or $SEMEL_STORE: this build has no "mysql"`,
+			"run FILE --store oracle:x":          `--store or $SEMEL_STORE: this build has no "oracle"`,
 			"run FILE --source directory:/none":  "open source: /none: the directory does not exist (create it",
 			"run FILE --store sqlite:/none/x.db": "open store: /none/x.db: the directory /none does not exist (create it",
 			"run FILE --store sqlite:" + b.file:  "it is not a SQLite database",

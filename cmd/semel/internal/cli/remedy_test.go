@@ -58,7 +58,7 @@ func TestRemediesOfTheCommandLine(t *testing.T) {
 		{"run FILE --wait 5s", "--wait needs --once"},
 		{"run FILE --http nonsense", "such as 127.0.0.1:9465"},
 		{"run FILE --once --http " + ln.Addr().String(), "choose an address of this machine and a port that is free"},
-		{"run FILE --store mysql:x", "write postgres://HOST/… or sqlite:PATH"},
+		{"run FILE --store oracle:x", "write mariadb://HOST/… or mysql://HOST/… or postgres://HOST/… or sqlite:PATH"},
 		{"run FILE --source x", "write directory:PATH"},
 		{"letters", ""}, // the help
 		{"letters lst FILE", "did you mean list?"},

@@ -283,5 +283,5 @@ func (l *loader) setupText(s string, place func(at int) Problem) {
 		l.problems = append(l.problems, p)
 		return
 	}
-	l.file.Setup = append(l.file.Setup, s)
+	l.file.Setup = append(l.file.Setup, sqlstep.Calls(s, l.opt.Stores[l.file.Store.Scheme])...)
 }

@@ -185,6 +185,19 @@ func CheckSetup(text string, d Dialect) error {
 	return nil
 }
 
+// Calls are the texts that are sent for a setup text that CheckSetup accepted.
+func Calls(text string, d Dialect) []string {
+	tokens, err := tokenize(text, d)
+	if err != nil || !d.Single {
+		return []string{text}
+	}
+	var calls []string
+	for _, s := range statements(tokens) {
+		calls = append(calls, text[s[0].at:s[len(s)-1].end])
+	}
+	return calls
+}
+
 // statements splits at semicolons, but not within the body of a trigger.
 func statements(tokens []token) [][]token {
 	var all [][]token

@@ -22,6 +22,8 @@ type Dialect struct {
 	// Typed: the server knows the type of every parameter and reads its value
 	// from text; otherwise a value keeps the type that it has.
 	Typed bool
+	// Single: one call takes one statement.
+	Single bool
 }
 
 // SQLite is the dialect of sqlitestore.
@@ -31,6 +33,9 @@ func SQLite() Dialect { return Dialect{Name: "sqlite", Brackets: true} }
 func Postgres() Dialect {
 	return Dialect{Name: "postgres", Numbered: true, Nested: true, Escapes: true, Typed: true}
 }
+
+// MySQL is the dialect of mysqlstore, under the name that the user gave it.
+func MySQL(name string) Dialect { return Dialect{Name: name, Backslash: true, Single: true} }
 
 // Error is a problem with a statement; At is the byte in its text.
 type Error struct {
