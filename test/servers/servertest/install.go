@@ -27,6 +27,8 @@ type source struct {
 	packages []string
 	// tarball carries them, if not nil; then dirs and PATH are not looked at.
 	tarball *tarball
+	// artifacts are needed besides, if not nil.
+	artifacts *artifacts
 }
 
 // programs says where each program is.
@@ -35,6 +37,9 @@ type programs map[string]string
 // find looks for the programs, all in one directory if possible: two versions
 // must not be mixed, but some packages divide theirs between bin and sbin.
 func (s source) find() (programs, bool) {
+	if s.artifacts != nil && !s.artifacts.installed() {
+		return nil, false
+	}
 	places := s.places()
 	scattered := programs{}
 	for _, dir := range places {
@@ -130,7 +135,7 @@ func (s source) obtain(ctx context.Context, i installer) (programs, error) {
 }
 
 func (s source) install(ctx context.Context, i installer) error {
-	if s.tarball == nil && !i.can() {
+	if s.tarball == nil && s.artifacts == nil && !i.can() {
 		return fmt.Errorf("install it: %s (as root on Debian and its like this is done for you)", s.remedy())
 	}
 	unlock, err := oneInstaller(ctx, cache())
@@ -143,6 +148,9 @@ func (s source) install(ctx context.Context, i installer) error {
 	}
 	if s.tarball != nil {
 		return s.tarball.install(ctx, i)
+	}
+	if s.artifacts != nil {
+		return s.artifacts.install(ctx, i)
 	}
 	return i.distribution(ctx, s.packages)
 }

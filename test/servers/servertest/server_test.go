@@ -193,6 +193,9 @@ func notMistaken(t *testing.T, s *Server) {
 		t.Errorf("another process was taken for ours: %v", err)
 	}
 	ours.secret = random()
+	if s.kind == OpenSearch { // which has no password
+		return
+	}
 	if err := ours.recognise(t.Context(), s.process); err == nil {
 		t.Error("it takes any password")
 	}
@@ -201,12 +204,16 @@ func notMistaken(t *testing.T, s *Server) {
 // usedIfMeant: a server that is given is used only if it is the one that was
 // meant.
 func usedIfMeant(t *testing.T, s *Server) {
+	wrong := strings.Replace(s.URL(), s.secret, "wrong", 1)
+	if s.kind == OpenSearch { // which has no password
+		wrong = s.URL() + "/\x7f"
+	}
 	for _, c := range []struct{ value, refused string }{
 		{s.proven(), ""},
 		{s.URL() + "#foreign", ""},
 		{s.URL(), "add #foreign"},
 		{s.URL() + "#/tmp/semel-test-other/data", "add #foreign"},
-		{strings.Replace(s.URL(), s.secret, "wrong", 1) + "#foreign", "is of no use"},
+		{wrong + "#foreign", "is of no use"},
 	} {
 		t.Setenv(s.kind.Env(), c.value)
 		address, err := locate(t.Context(), s.kind)
@@ -238,6 +245,12 @@ func put(t testing.TB, address, value string) {
 		}
 		return
 	}
+	if strings.HasPrefix(address, "http:") {
+		if err := opensearchDo(t.Context(), "PUT", note(address)+"?op_type=create", `{"value":"`+value+`"}`, nil); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	db, err := open(inside(address))
 	if err != nil {
 		t.Fatal(err)
@@ -259,6 +272,15 @@ func get(t testing.TB, address string) (value string) {
 		}
 		return strings.Join(value, " ")
 	}
+	if strings.HasPrefix(address, "http:") {
+		var found struct {
+			Source struct{ Value string } `json:"_source"`
+		}
+		if err := opensearchDo(t.Context(), "GET", note(address), "", &found); err != nil {
+			t.Fatal(err)
+		}
+		return found.Source.Value
+	}
 	db, err := open(inside(address))
 	if err != nil {
 		t.Fatal(err)
@@ -268,6 +290,14 @@ func get(t testing.TB, address string) (value string) {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// note is a document of the database, or of a name that no database has.
+func note(address string) string {
+	if strings.Count(address, "/") == 2 {
+		address += "/whole"
+	}
+	return address + "-note/_doc/1"
 }
 
 // inside names a database where the address of a whole MariaDB has none.
@@ -306,6 +336,9 @@ func probe(ctx context.Context, address string) error {
 			return errors.New("it is somebody else's")
 		}
 		return err
+	}
+	if strings.HasPrefix(address, "http:") {
+		return opensearchDo(ctx, "GET", note(address), "", nil)
 	}
 	db, err := open(address)
 	if err != nil {
