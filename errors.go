@@ -80,6 +80,11 @@ func Invalidf(format string, args ...any) error { return Invalid(fmt.Errorf(form
 // and no message is charged. For adapters. Fault(nil) is nil.
 func Fault(err error) error { return mark(err, ClassFault, 0) }
 
+// Infrastructure marks err as a failure of what the work depends on, not of any
+// message: consumer.PrepareBatch waits and charges nobody. For adapters.
+// Infrastructure(nil) is nil.
+func Infrastructure(err error) error { return mark(err, ClassInfrastructure, 0) }
+
 // RetryAfter marks err as transient and asks for the next attempt not before
 // d has passed. It overrides the policy's next delay, not its count.
 func RetryAfter(err error, d time.Duration) error { return mark(err, ClassTransient, d) }

@@ -26,6 +26,7 @@ func TestClassOf(t *testing.T) {
 		"invalidf":           {semel.Invalidf("field %s: %w", "x", cause), semel.ClassInvalid, true},
 		"retry after":        {semel.RetryAfter(cause, time.Second), semel.ClassTransient, true},
 		"fault":              {semel.Fault(cause), semel.ClassFault, true},
+		"infrastructure":     {semel.Infrastructure(cause), semel.ClassInfrastructure, true},
 		"wrapped":            {fmt.Errorf("a: %w", fmt.Errorf("b: %w", semel.Permanent(cause))), semel.ClassPermanent, true},
 		"joined":             {errors.Join(errors.New("a"), semel.Permanent(cause)), semel.ClassPermanent, true},
 		"outermost":          {semel.Invalid(semel.Permanent(cause)), semel.ClassInvalid, true},
@@ -46,7 +47,7 @@ func TestClassOf(t *testing.T) {
 func TestMarksOfNil(t *testing.T) {
 	for name, err := range map[string]error{
 		"Permanent": semel.Permanent(nil), "Invalid": semel.Invalid(nil), "RetryAfter": semel.RetryAfter(nil, time.Second),
-		"Fault": semel.Fault(nil), "At": semel.At(1, nil),
+		"Fault": semel.Fault(nil), "Infrastructure": semel.Infrastructure(nil), "At": semel.At(1, nil),
 	} {
 		if err != nil {
 			t.Errorf("%s(nil) is %v", name, err)
@@ -56,7 +57,7 @@ func TestMarksOfNil(t *testing.T) {
 
 func TestMarksKeepTheText(t *testing.T) {
 	err := errors.New("unknown code")
-	for _, marked := range []error{semel.Permanent(err), semel.Invalid(err), semel.RetryAfter(err, 1), semel.Fault(err), semel.At(1, err)} {
+	for _, marked := range []error{semel.Permanent(err), semel.Invalid(err), semel.RetryAfter(err, 1), semel.Fault(err), semel.Infrastructure(err), semel.At(1, err)} {
 		if marked.Error() != err.Error() {
 			t.Errorf("%T says %q", marked, marked)
 		}

@@ -201,7 +201,7 @@ func (b *batch[Tx]) handleEach(ctx context.Context) error {
 		if it.verdict != semel.Undecided {
 			continue
 		}
-		if b.c.work.prepare != nil && it.prepared == nil {
+		if b.c.work.prepares() && it.prepared == nil {
 			return errUnprepared
 		}
 		if b.c.deferred != nil {

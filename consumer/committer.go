@@ -32,6 +32,8 @@ type committer[Tx any] struct {
 	redo bool
 	// turn: it holds Consumer.turn.
 	turn bool
+	// outside is the last wait for what PrepareBatch depends on; 0: it works.
+	outside time.Duration
 	// hard ends handlers; see Consumer.Run.
 	hard context.Context
 	// look is the shortest delay of a letter written since letters were
@@ -116,6 +118,7 @@ func (w *committer[Tx]) process(items []item) error {
 	}
 	items = w.arrange(items)
 	defer w.takeTurn(false)
+	defer w.works()
 	for len(items) > 0 {
 		if items = w.giveUpLost(items); len(items) == 0 {
 			return nil
@@ -518,6 +521,8 @@ func (w *committer[Tx]) after(items []item, err error) error {
 		return w.waitForKey(full)
 	case w.hard.Err() != nil:
 		return nil //nolint:nilerr // cancelled handlers are charged with nothing
+	case errors.Is(err, errUnprepared) && w.c.work.bulk != nil:
+		return w.prepareBatch(items)
 	case errors.Is(err, errUnprepared):
 		w.prepare(items)
 		return nil

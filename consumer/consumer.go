@@ -54,8 +54,8 @@ type Consumer[Tx any] struct {
 func New[Tx any](cfg Config, src broker.Receiver, st store.Backend[Tx], w Work[Tx]) (*Consumer[Tx], error) {
 	errs := []error{cfg.Validate()}
 	cfg = cfg.withDefaults()
-	if w.each == nil && w.batch == nil && w.prepare == nil {
-		errs = append(errs, errors.New("work is missing: make it with Each, Batch or Prepare"))
+	if w.each == nil && w.batch == nil && !w.prepares() {
+		errs = append(errs, errors.New("work is missing: make it with Each, Batch, Prepare or PrepareBatch"))
 	}
 	errs = append(errs, cfg.fit(src))
 	if _, ok := src.(broker.Measurer); cfg.Drain != nil && !ok {

@@ -112,7 +112,7 @@ func (w *committer[Tx]) announceLetters(due []store.Letter) ([]item, error) {
 func (w *committer[Tx]) announcement(it *item) store.Move {
 	l := it.letter
 	_, delay, _ := w.c.cfg.Retry.Next(max(1, l.Attempts) + 1)
-	if w.c.work.prepare != nil {
+	if w.c.work.prepares() {
 		delay = max(delay, w.c.cfg.HandlerTimeout) // it may be at it for so long
 	}
 	m := store.Move{Ref: l.Ref, Version: l.Version, To: store.StateRetry, Number: l.Number,

@@ -3,12 +3,14 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/semel-dev/semel"
 )
 
-// Work is a handler; it is made by Each, Batch or Prepare.
+// Work is a handler; it is made by Each, Batch, Prepare or
+// PrepareBatch.
 //
 // A handler may run several times for one delivery, because a batch in which
 // one message fails is rolled back and redone: only what goes through the
@@ -19,7 +21,11 @@ type Work[Tx any] struct {
 	each    func(context.Context, Tx, semel.Message) error
 	batch   func(context.Context, Tx, []semel.Message) error
 	prepare func(context.Context, semel.Message) (func(context.Context, Tx) error, error)
+	bulk    func(context.Context, []semel.Message) error
+	finish  func(context.Context, Tx, semel.Message) error // nil: nothing is to be done
 }
+
+func (w *Work[Tx]) prepares() bool { return w.prepare != nil || w.bulk != nil }
 
 // Each makes Work of a function that handles one message at a time, in the
 // order of the batch. Its error concerns that message alone.
@@ -47,6 +53,23 @@ func Batch[Tx any](fn func(ctx context.Context, tx Tx, m []semel.Message) error)
 // HandlerTimeout bounds it for each message.
 func Prepare[Tx any](fn func(ctx context.Context, m semel.Message) (func(ctx context.Context, tx Tx) error, error)) Work[Tx] {
 	return Work[Tx]{prepare: fn}
+}
+
+// PrepareBatch is Prepare for all messages of a batch at once, where one call
+// for each would be too slow. fn names the messages that failed, or that have a
+// verdict, with errors.Join(semel.At(i, err), …); the others go on without them,
+// and fn is not asked for them again. finish, if it is not nil, runs for each
+// in the transaction that records it.
+//
+// An error that names no message concerns one of them: the batch is halved until
+// it is found. One that is marked semel.Infrastructure is nobody's: the consumer
+// takes nothing new, tries again with growing delays, and charges no message.
+//
+// fn is asked again after a crash, after an error that named nobody, and by any
+// other worker that holds the same message: it has to be harmless to repeat, and
+// in any order. HandlerTimeout bounds it for the batch.
+func PrepareBatch[Tx any](fn func(ctx context.Context, m []semel.Message) error, finish func(ctx context.Context, tx Tx, m semel.Message) error) Work[Tx] {
+	return Work[Tx]{bulk: fn, finish: finish}
 }
 
 // prepared is what Prepare said of one message, until it is committed or has
@@ -80,6 +103,88 @@ func (w *committer[Tx]) prepare(items []item) {
 			w.size = i + 1
 			return
 		}
+	}
+}
+
+// prepareBatch hands all that is still to be prepared to the handler at once.
+func (w *committer[Tx]) prepareBatch(items []item) error {
+	var msgs []semel.Message
+	var targets []*item
+	for i := range items {
+		if it := &items[i]; it.verdict == semel.Undecided && it.prepared == nil {
+			msgs, targets = append(msgs, it.d.Message), append(targets, it)
+		}
+	}
+	errs := make([]error, len(msgs))
+	nobodys := w.callBulk(msgs, errs)
+	class, _ := semel.ClassOf(nobodys)
+	switch {
+	case nobodys == nil:
+	case w.hard.Err() != nil:
+		return nil //nolint:nilerr // cancelled work is charged with nothing
+	case class == semel.ClassFault:
+		return &semel.Error{Stage: "handle", Err: nobodys}
+	case class == semel.ClassInfrastructure:
+		return w.waitOutside(nobodys)
+	case len(msgs) > 1:
+		w.size = max(1, len(items)/2)
+		return nil
+	default:
+		errs[0] = nobodys
+	}
+	w.works()
+	for i, it := range targets {
+		it.prepared = &prepared{w.finishOf(&it.d.Message), errs[i]}
+	}
+	return nil
+}
+
+// callBulk fills errs with those that are about one message and returns the one
+// that is about nobody.
+func (w *committer[Tx]) callBulk(msgs []semel.Message, errs []error) (nobodys error) {
+	ctx, cancel := context.WithTimeout(w.hard, w.c.cfg.HandlerTimeout)
+	defer cancel()
+	err := func() (err error) {
+		defer recovered(&err)
+		return w.c.work.bulk(ctx, msgs)
+	}()
+	nobodys = stray(err)
+	semel.EachAt(err, func(i int, err error) {
+		if i < 0 || i >= len(errs) {
+			nobodys = fmt.Errorf("the handler named message %d of %d: %v", i, len(errs), err) //nolint:errorlint // a mark inside must not steer an error that is about nobody
+			return
+		}
+		errs[i] = err
+	})
+	return nobodys
+}
+
+func (w *committer[Tx]) finishOf(m *semel.Message) any {
+	if w.c.work.finish == nil {
+		return nil
+	}
+	return func(ctx context.Context, tx Tx) error { return w.c.work.finish(ctx, tx, *m) }
+}
+
+// waitOutside lets time pass while what the work depends on is out of order.
+// The batch runs again from its beginning: its scopes may be somebody else's by
+// then.
+func (w *committer[Tx]) waitOutside(cause error) error {
+	if w.outside == 0 {
+		w.c.paused(cause)
+	}
+	w.outside = min(max(50*time.Millisecond, 2*w.outside), 5*time.Second)
+	if !wait(w.c.soft, w.outside) {
+		return &semel.Error{Stage: "handle", Err: cause, Hint: "it could not be reached until the end; nothing was lost, the messages will come again"}
+	}
+	return nil
+}
+
+// works ends a pause of waitOutside, if there is one.
+func (w *committer[Tx]) works() {
+	if w.outside > 0 {
+		w.outside = 0
+		w.c.paused(nil)
 	}
 }
 
