@@ -17,6 +17,7 @@ import (
 	"github.com/semel-dev/semel/consumer"
 	"github.com/semel-dev/semel/letter"
 	"github.com/semel-dev/semel/store"
+	"github.com/semel-dev/semel/store/searchstore"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
 	"github.com/semel-dev/semel/cmd/semel/internal/sqlstep"
@@ -216,6 +217,15 @@ func erase[Tx tx](st interface {
 
 func (p pipeline[Tx]) Consumer(cfg consumer.Config, src broker.Receiver, f *config.File) (Consumer, error) {
 	h := f.Handler
+	if f.Index != nil {
+		x, err := searchstore.Open(context.Background(), f.Index.Config) // bounded by its timeout
+		if err != nil {
+			return nil, err
+		}
+		work := consumer.PrepareBatch(func(ctx context.Context, ms []semel.Message) error { return f.Index.Write(ctx, x, ms) },
+			func(ctx context.Context, t Tx, m semel.Message) error { return h.Handle(ctx, t, m) })
+		return consumer.New(cfg, src, p.store, work)
+	}
 	if f.Outside == nil {
 		work := consumer.Each(func(ctx context.Context, t Tx, m semel.Message) error { return h.Handle(ctx, t, m) })
 		return consumer.New(cfg, src, p.store, work)

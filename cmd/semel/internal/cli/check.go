@@ -30,6 +30,9 @@ func (a *app) check(f *config.File) error {
 	c.Notes = append(c.Notes, notes...)
 	notes, unfit, storeErr := adapters.Check(ctx, f, consumerConfig(f, nil, semel.Observer{}))
 	c.Notes = append(c.Notes, notes...)
+	if f.Index != nil {
+		c.Notes = append(c.Notes, f.Index.Notes(ctx)...)
+	}
 	if f.Outside != nil {
 		unfit = errors.Join(unfit, f.Outside.Target.Check())
 	}
@@ -81,10 +84,18 @@ func (a *app) printCheck(f *config.File, c checked, sourceErr, storeErr, unfit e
 func does(f *config.File) string {
 	statements := counted(int64(len(f.Handler.Steps)), "statement")
 	switch {
-	case f.Outside == nil:
+	case f.Outside == nil && f.Index == nil:
 		return statements
 	case len(f.Handler.Steps) == 0:
-		return printable(f.Outside.Target.String())
+		return printable(outsideOf(f))
 	}
-	return printable(f.Outside.Target.String()) + ", then " + statements
+	return printable(outsideOf(f)) + ", then " + statements
+}
+
+// outsideOf is the effect outside of the database.
+func outsideOf(f *config.File) string {
+	if f.Index != nil {
+		return f.Index.String()
+	}
+	return f.Outside.Target.String()
 }

@@ -170,10 +170,18 @@ func (p *progress) pausedBy(err error) {
 	p.mu.Unlock()
 	switch {
 	case before == 0 && after == 1:
-		p.say("paused, nothing is taken until the store works again: %v", err)
+		p.say("paused, nothing is taken until %s works again: %v", pausedFor(err), err)
 	case before == 1 && after == 0:
-		p.say("the store works again")
+		p.say("it works again")
 	}
+}
+
+// pausedFor is what does not work: an error of the store is not marked.
+func pausedFor(err error) string {
+	if _, marked := semel.ClassOf(err); marked {
+		return "what the handler needs"
+	}
+	return "the store"
 }
 
 // scope tells of scopes that were lost or stopped; those that come and go in

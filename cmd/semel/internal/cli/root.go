@@ -19,6 +19,7 @@ import (
 	"github.com/semel-dev/semel/fault"
 	"github.com/semel-dev/semel/internal/trap"
 	"github.com/semel-dev/semel/letter"
+	"github.com/semel-dev/semel/store/searchstore"
 
 	"github.com/semel-dev/semel/cmd/semel/internal/adapters"
 	"github.com/semel-dev/semel/cmd/semel/internal/config"
@@ -74,7 +75,7 @@ func Main(args []string) int {
 }
 
 func (a *app) main(args []string) int {
-	restore, err := trap.Arm(a.getenv, slices.Concat(fault.All(), fault.Effects(), filebroker.Points(), letter.Points()))
+	restore, err := trap.Arm(a.getenv, slices.Concat(fault.All(), fault.Effects(), filebroker.Points(), letter.Points(), searchstore.Points()))
 	if err != nil {
 		fmt.Fprintln(a.err, "semel:", err)
 		return exitUsage

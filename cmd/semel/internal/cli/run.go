@@ -141,7 +141,11 @@ func (a *app) consumeTold(f *config.File, drain *consumer.Drain, t telling, p *p
 	defer st.Close()
 	c, err := st.Pipeline.Consumer(consumerConfig(f, drain, m.observed(p.observer())), src, f)
 	if err != nil {
-		return exit(exitUsage, fmt.Errorf("%s: %w", f.Path, err))
+		code := exitUsage
+		if class, _ := semel.ClassOf(err); class == semel.ClassInfrastructure {
+			code = exitFault // a search server that is away
+		}
+		return exit(code, fmt.Errorf("%s: %w", f.Path, err))
 	}
 	began := time.Now()
 	measure := measurer(src)
@@ -238,6 +242,9 @@ func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) con
 		Keep: f.Keep, Horizon: f.Horizon, ReplayRevised: f.ReplayRevised,
 		MaxBatch: f.Batch, MaxCrashes: f.MaxCrashes, Start: f.Start, Drain: drain,
 		Identity: map[string]string{"source": f.Source.String()}, Observer: o,
+	}
+	if f.Index != nil {
+		cfg.HandlerTimeout = max(30*time.Second, f.Index.Limit())
 	}
 	if f.Outside != nil { // a call in flight is waited for
 		cfg.HandlerTimeout = max(30*time.Second, f.Outside.Limit())

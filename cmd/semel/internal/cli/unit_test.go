@@ -106,7 +106,7 @@ func TestProgressTellsWhatPeopleHaveToKnow(t *testing.T) {
 	}
 	want := "orders: paused, nothing is taken until the store works again: disk full\n" +
 		"orders: not yet\n" +
-		"orders: the store works again\n" +
+		"orders: it works again\n" +
 		"orders: f lost: taken over\n" +
 		"orders: 2 messages not settled: gone; they come again and are found\n" +
 		strings.Repeat(`orders: dead letter: d\x1b: bad`+"\n", toldDeaths-1) +

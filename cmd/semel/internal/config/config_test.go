@@ -206,7 +206,7 @@ p.yaml:10:21: unknown key "imediate" in retry: did you mean immediate?`},
 	{"id: .event_id", "id: .event_id\n  key: .k\narbitrate: {as: date}", `p.yaml:7:12: arbitrate has no version: add version: with a jq expression, such as .revision
 p.yaml:7:17: arbitrate.as cannot be "date": one of integer, time`},
 
-	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  with: {a: .b}", "p.yaml:7:7: handle has no sql: add sql: with the statements that are the effect of a message, or http: or exec:\np.yaml:7:9: handle.with has values for statements, and there are none: add sql:, or remove it"},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  with: {a: .b}", "p.yaml:7:7: handle has no sql: add sql: with the statements that are the effect of a message, or http:, exec: or index:\np.yaml:7:9: handle.with has values for statements, and there are none: add sql:, or remove it"},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: x", `p.yaml:7:9: handle.exec must be keys and values, not a text: write key: value, one a line`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {argv: [a]}\n  http: {url: 'http://h/'}", `p.yaml:7:9: handle has http and exec: the guard of one message is for one effect: make two pipelines of them`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {env: {a-b: c, SEMEL_X: d}, expect: {done: [0, 300], permanent: [5-2]}}", `p.yaml:7:9: handle.exec has no argv: add argv: [PROGRAM, ARGUMENT…]; no shell is involved
@@ -214,6 +214,12 @@ p.yaml:7:15: handle.exec.env.SEMEL_X cannot be the name of a variable: use lette
 p.yaml:7:15: handle.exec.env.a-b cannot be the name of a variable: use letters, digits and _, no digit first, and not SEMEL_…
 p.yaml:7:56: handle.exec.expect.done must be a whole number: 0 to 255
 p.yaml:7:74: handle.exec.expect.permanent: "5-2" is no range of 0 to 255: write a number, or two with - between them`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  index: {url: 'http://h/', index: i}", `p.yaml:7:10: handle.index has no id: add id: with a jq expression such as .order.id: messages about one thing write one document
+p.yaml:7:10: handle.index has no version, and the pipeline does not arbitrate: an old message that is delivered again would overwrite a newer document: add version: with a jq expression such as .order.revision; write version: none if a document is written once, or its order does not matter`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  index: {url: 'http://h/', index: Ö, id: .id, version: none, username: u}", `p.yaml:7:10: handle.index: index "Ö" must be in lower case: correct it; semel run --check asks the server as well
+p.yaml:7:10: handle.index: username and password belong together: correct it; semel run --check asks the server as well`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  index: {url: 'http://h/', index: i, id: .id, version: .v, username: u, password: 'env:NONE'}", `p.yaml:7:84: handle.index.password: the environment variable NONE is not set: set it for this process, or write the place itself`},
+	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  index: {url: 'http://h/', index: i, id: .id, version: .v}\n  exec: {argv: [a]}", `p.yaml:7:10: handle has index and another effect outside of the database: one of them may fail while the other is done: make two pipelines of them`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  exec: {argv: []}", `p.yaml:7:16: handle.exec.argv is empty: name a program`},
 	{"  sql: DELETE FROM t WHERE id = :id\n  with: {id: .order.id}", "  http: {method: GET}", `p.yaml:7:9: handle.http.url is missing: add a URL such as https://mail.example/send
 p.yaml:7:18: handle.http.method cannot be "GET": one of POST, PUT, PATCH, DELETE`},

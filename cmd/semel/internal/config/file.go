@@ -48,6 +48,8 @@ type File struct {
 	Handler   *sqlstep.Handler
 	// Outside is the effect outside of the database; nil: none.
 	Outside *outside.Step
+	// Index is a document in a search server; nil: none. Not with Outside.
+	Index *outside.Index
 	// Setup are statements that make the pipeline's own tables.
 	Setup []string
 	Retry retry.Policy

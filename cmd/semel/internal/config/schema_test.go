@@ -102,6 +102,7 @@ func TestSchemaHasTheKeysOfTheParser(t *testing.T) {
 		"retry":            {top.Properties["retry"], "retry: {" + unlike + ": 1}\n"},
 		"handle.http":      {top.Properties["handle"].Properties["http"], "handle: {http: {" + unlike + ": 1}}\n"},
 		"handle.exec":      {top.Properties["handle"].Properties["exec"], "handle: {exec: {" + unlike + ": 1}}\n"},
+		"handle.index":     {top.Properties["handle"].Properties["index"], "handle: {index: {" + unlike + ": 1}}\n"},
 		"a step of handle": {top.Defs["step"], "handle: {sql: [{" + unlike + ": 1}]}\n"},
 	} {
 		want := wordsOf(t, s.text)
@@ -198,7 +199,7 @@ func TestSchemaTakesEveryExample(t *testing.T) {
 // the environment, in the build, or between values.
 var beyond = regexp.MustCompile(`(?m)^[^ ]+ (message\.[a-z]+: (function|not a jq|now is|none\.json|bad\.json)|message\.id is the same|` +
 	`message\.max_bytes must be a size|handle\.sql: |handle\.with\.[a-z]+(: the jq| is not used)|ids would be|source: this build|store: |setup: |` +
-	`a delay of retry\.delays is above|handle\.(http|exec)\.(expect: [0-9]+ is in|timeout is above|body: )|handle\.http\.(headers: |ask\.url is the same|url: the environment)|handle\.exec\.env\.|anchors|delimiter must be one character: write .*)`)
+	`a delay of retry\.delays is above|handle\.(http|exec)\.(expect: [0-9]+ is in|timeout is above|body: )|handle\.http\.(headers: |ask\.url is the same|url: the environment)|handle\.exec\.env\.|handle\.index(: |\.password: | has no version)|anchors|delimiter must be one character: write .*)`)
 
 // TestSchemaRefusesWhatTheParserRefuses, as far as it can be said in one.
 func TestSchemaRefusesWhatTheParserRefuses(t *testing.T) {

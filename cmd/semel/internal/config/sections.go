@@ -104,17 +104,21 @@ func (l *loader) handle() {
 		l.required("handle", "add handle: {sql: …} with the statements that are the effect of a message")
 		return
 	}
-	s := l.mapping(n, "handle", "sql", "with", "http", "exec")
+	s := l.mapping(n, "handle", "sql", "with", "http", "exec", "index")
 	l.file.Handler = &sqlstep.Handler{Params: message.NewParams(l.file.Rules.MaxDepth)}
 	switch {
 	case s["http"] != nil && s["exec"] != nil:
 		l.problem(s["exec"], "make two pipelines of them", "handle has http and exec: the guard of one message is for one effect")
+	case s["index"] != nil && (s["http"] != nil || s["exec"] != nil):
+		l.problem(s["index"], "make two pipelines of them", "handle has index and another effect outside of the database: one of them may fail while the other is done")
+	case s["index"] != nil:
+		l.index(s["index"])
 	case s["http"] != nil:
 		l.http(s["http"])
 	case s["exec"] != nil:
 		l.exec(s["exec"])
 	case s["sql"] == nil:
-		l.problem(n, "add sql: with the statements that are the effect of a message, or http: or exec:", "handle has no sql")
+		l.problem(n, "add sql: with the statements that are the effect of a message, or http:, exec: or index:", "handle has no sql")
 	}
 	switch {
 	case s["sql"] != nil:
