@@ -297,6 +297,38 @@ func newTap(t *testing.T, server string) *tap {
 	return p
 }
 
+// A worker is stopped with its bulk on the way; another one writes what is newer;
+// then the bulk arrives. Without versions the old document comes back, which the
+// test has to see.
+func TestZombie(t *testing.T) {
+	for versions, want := range map[searchstore.Versions]string{searchstore.ExternalGTE: `{"n":2}`, searchstore.NoVersions: `{"n":1}`} {
+		p := newPlace(t, servertest.OpenSearch.Database(t), "")
+		via := newTap(t, p.server)
+		arrived, release := make(chan struct{}), make(chan struct{})
+		via.before = func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/_bulk") {
+				close(arrived)
+				<-release
+			}
+			return false
+		}
+		zombie, other := p.open(searchstore.Config{URL: via.URL, Versions: versions}), p.open(searchstore.Config{Versions: versions})
+		done := make(chan error)
+		go func() { done <- zombie.Write(t.Context(), []searchstore.Document{document("a", 1, `{"n":1}`)}) }()
+		<-arrived
+		write(t, other, "ok", document("a", 2, `{"n":2}`))
+		close(release)
+		err := <-done
+		got, whole := outcomes(1, err)
+		if superseded := got[0] == "superseded"; whole != nil || superseded != (versions == searchstore.ExternalGTE) {
+			t.Errorf("versions %d: the late bulk: %v", versions, err)
+		}
+		if a := p.doc("a"); a != want {
+			t.Errorf("versions %d: the document is %s, want %s", versions, a, want)
+		}
+	}
+}
+
 // The bounds are those of the server; where it does not tell them, its 413 does.
 func TestTooLarge(t *testing.T) {
 	s := servertest.OpenSearch.Start(t, servertest.Options{Args: []string{"--http.max_content_length=64kb"}})
