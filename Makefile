@@ -40,6 +40,10 @@ dist: ## Build what a release consists of into dist/: static binaries for five p
 test: ## Run all tests; starts real servers, and as root installs them (see go run ./test/servers -h)
 	$(GO) run ./test/servers run -- $(GO) test $(packages) $(ARGS)
 
+.PHONY: test-mysql
+test-mysql: ## Run the tests of mysqlstore on MySQL 9, from Debian's unstable suite (make test has MariaDB)
+	$(GO) run ./test/servers run mysql -- $(GO) test -count 1 ./test/mysqlstore -kind mysql $(ARGS)
+
 .PHONY: servers-up servers-down
 servers-up: ## Start the servers of the tests in the background, for work by hand, and print their addresses
 	@$(GO) run ./test/servers up $(ARGS)

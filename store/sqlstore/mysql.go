@@ -23,8 +23,8 @@ func MySQL() *Dialect {
 		Now:      "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",
 		Lock:     " FOR UPDATE",
 		Rewrite:  mysqlWords,
-		Alone:    "SELECT GET_LOCK(CONCAT('semel ', MD5(DATABASE())), 60)",
-		Together: "DO RELEASE_LOCK(CONCAT('semel ', MD5(DATABASE())))",
+		Alone:    "SELECT GET_LOCK(CONCAT('semel ', SHA2(DATABASE(), 224)), 60)",
+		Together: "DO RELEASE_LOCK(CONCAT('semel ', SHA2(DATABASE(), 224)))",
 		HasTable: "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
 		Migrations: [][]string{
 			slices.Concat(mysqlBatches(), mysqlLetters(), mysqlAccounts()),

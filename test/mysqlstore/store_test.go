@@ -6,6 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
+	"log"
+	"os"
 	"testing"
 
 	"github.com/semel-dev/semel/store"
@@ -15,7 +18,19 @@ import (
 	"github.com/semel-dev/semel/test/servers/servertest"
 )
 
-const kind = servertest.MariaDB
+// kind is the server of all tests here: go test ./mysqlstore -kind mysql takes
+// the other one.
+var kind = servertest.MariaDB
+
+func TestMain(m *testing.M) {
+	name := flag.String("kind", string(kind), "mariadb or mysql")
+	flag.Parse()
+	var err error
+	if kind, err = servertest.ParseKind(*name); err != nil {
+		log.Fatal(err)
+	}
+	os.Exit(m.Run())
+}
 
 func openAt(t testing.TB, url string, c mysqlstore.Config) *mysqlstore.Store {
 	t.Helper()
@@ -42,7 +57,7 @@ func fresh(t testing.TB, c mysqlstore.Config) (s *mysqlstore.Store, url string) 
 // pool is a connection pool of the user's own.
 func pool(t testing.TB, url string) *sql.DB {
 	t.Helper()
-	cfg, err := servertest.MySQL(url)
+	cfg, err := servertest.MySQLConfig(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +86,7 @@ func put(ctx context.Context, tx sqlstore.Tx, key, value string) error {
 
 // get reads through a connection of its own.
 func get(ctx context.Context, url, key string) (value string, ok bool, err error) {
-	cfg, err := servertest.MySQL(url)
+	cfg, err := servertest.MySQLConfig(url)
 	if err != nil {
 		return "", false, err
 	}

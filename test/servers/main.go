@@ -271,7 +271,7 @@ func down(ctx context.Context) error {
 }
 
 func list(out io.Writer) error {
-	for _, k := range servertest.Kinds() {
+	for _, k := range servertest.All() {
 		installed := k.Installed()
 		if installed == "" {
 			installed = "not installed"

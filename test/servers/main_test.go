@@ -49,7 +49,7 @@ func TestProgram(t *testing.T) {
 		{"", 2, "run, up, down or list"},
 		{"fly", 2, `no "fly"`},
 		{"run redis", 2, "a command"},
-		{"run oracle -- true", 2, "[mariadb opensearch postgres postgres18 redis]"},
+		{"run oracle -- true", 2, "[mariadb mysql opensearch postgres postgres18 redis]"},
 		{"run redis -- false", 1, "servers: redis: Redis"},
 		{"run redis -- no-such-command", 1, "no-such-command"},
 		{"run redis -- printenv SEMEL_TEST_SERVERS", 0, "/host/socket"},

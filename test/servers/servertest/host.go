@@ -52,7 +52,7 @@ func Listen(dir string, idle time.Duration, out io.Writer) (*Host, error) {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
 	h := &Host{idle: idle, out: out, dir: dir, listener: l, down: make(chan struct{}), entries: map[Kind]*entry{}}
-	for _, k := range Kinds() {
+	for _, k := range All() {
 		h.entries[k] = &entry{}
 	}
 	go h.accept()

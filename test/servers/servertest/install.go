@@ -25,10 +25,12 @@ type source struct {
 	dirs []string
 	// packages of the distribution that carry them, nil if there are none.
 	packages []string
-	// tarball carries them, if not nil; then dirs and PATH are not looked at.
+	// tarball or suite carries them, if not nil; then dirs and PATH are not
+	// looked at.
 	tarball *tarball
 	// artifacts are needed besides, if not nil.
 	artifacts *artifacts
+	suite     *suite
 }
 
 // programs says where each program is.
@@ -70,6 +72,9 @@ func executable(path string) bool {
 func (s source) places() (dirs []string) {
 	if s.tarball != nil {
 		return []string{s.tarball.programs()}
+	}
+	if s.suite != nil {
+		return []string{s.suite.programs()}
 	}
 	for _, pattern := range s.dirs {
 		found, _ := filepath.Glob(pattern) // the patterns are ours
@@ -135,7 +140,7 @@ func (s source) obtain(ctx context.Context, i installer) (programs, error) {
 }
 
 func (s source) install(ctx context.Context, i installer) error {
-	if s.tarball == nil && s.artifacts == nil && !i.can() {
+	if s.tarball == nil && s.suite == nil && s.artifacts == nil && !i.can() {
 		return fmt.Errorf("install it: %s (as root on Debian and its like this is done for you)", s.remedy())
 	}
 	unlock, err := oneInstaller(ctx, cache())
@@ -151,6 +156,9 @@ func (s source) install(ctx context.Context, i installer) error {
 	}
 	if s.artifacts != nil {
 		return s.artifacts.install(ctx, i)
+	}
+	if s.suite != nil {
+		return s.suite.install(ctx, i)
 	}
 	return i.distribution(ctx, s.packages)
 }

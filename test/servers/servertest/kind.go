@@ -21,6 +21,9 @@ const (
 	Postgres18 Kind = "postgres18"
 	// MariaDB is the MariaDB of the distribution: 10.11 on Debian 12.
 	MariaDB Kind = "mariadb"
+	// MySQL is MySQL 9 of Debian's unstable suite; no test asks for it unless it
+	// is told to, see "make test-mysql".
+	MySQL Kind = "mysql"
 	// Redis is the Redis of the distribution: 7.0 on Debian 12.
 	Redis Kind = "redis"
 	// OpenSearch is OpenSearch 2.19, from Maven packages. It needs Java 17.
@@ -30,7 +33,9 @@ const (
 // recipe is all that differs between two kinds.
 type recipe struct {
 	// what is the server in words.
-	what   string
+	what string
+	// extra: only those who name it need it.
+	extra  bool
 	source source
 	// dialect is how clients speak to it.
 	dialect
@@ -67,20 +72,24 @@ func recipes() map[Kind]recipe {
 		Postgres:   postgres("PostgreSQL of the distribution", debianPostgres()),
 		Postgres18: postgres("PostgreSQL 18", npmPostgres()),
 		MariaDB:    mariadb(),
+		MySQL:      mysql9(),
 		Redis:      redis(),
 		OpenSearch: opensearch(),
 	}
 }
 
-// Kinds lists them by name.
-func Kinds() []Kind { return slices.Sorted(maps.Keys(recipes())) }
+// All lists them by name.
+func All() []Kind { return slices.Sorted(maps.Keys(recipes())) }
+
+// Kinds lists those that "make test" needs.
+func Kinds() []Kind { return slices.DeleteFunc(All(), func(k Kind) bool { return k.recipe().extra }) }
 
 // ParseKind finds the kind of that name.
 func ParseKind(name string) (Kind, error) {
 	if _, ok := recipes()[Kind(name)]; ok {
 		return Kind(name), nil
 	}
-	return "", fmt.Errorf("no server is called %q: there are %v", name, Kinds())
+	return "", fmt.Errorf("no server is called %q: there are %v", name, All())
 }
 
 // Env is the environment variable that holds an address of this kind.

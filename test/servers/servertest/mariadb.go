@@ -56,9 +56,40 @@ func mariadbArguments(s *Server) []string {
 	return args
 }
 
-// MySQL turns an address, mysql://user:password@host:port/database, into what
+// mysql9 has the configuration of MariaDB, as far as that goes.
+func mysql9() recipe {
+	r := mariadb()
+	r.what, r.extra = "MySQL of Debian's unstable suite", true
+	r.source = source{
+		programs: []string{"mysqld"},
+		suite: &suite{
+			name: "sid", packages: []string{"mysql-server-core"}, program: "usr/sbin/mysqld",
+			libs: []string{"usr/lib/x86_64-linux-gnu", "usr/lib/mysql/private"},
+			args: []string{"--no-defaults", "--lc-messages-dir=TREE/usr/share/mysql", "--character-sets-dir=TREE/usr/share/mysql/charsets",
+				"--plugin-dir=TREE/usr/lib/mysql/plugin"},
+		},
+	}
+	r.create = mysqlCreate
+	r.arguments = func(s *Server) []string {
+		return append(mariadbArguments(s)[1:], "--mysqlx=OFF", "--secure-file-priv=NULL", "--innodb-log-writer-threads=OFF")
+	}
+	return r
+}
+
+// mysqlCreate leaves root without a password until the first start takes it
+// away: there is no TCP before.
+func mysqlCreate(ctx context.Context, s *Server) error {
+	_, err := s.write("init.sql", fmt.Sprintf("CREATE USER IF NOT EXISTS semel@'%%' IDENTIFIED BY '%s';\n"+
+		"GRANT ALL ON *.* TO semel@'%%' WITH GRANT OPTION;\nDROP USER IF EXISTS root@localhost;\n", s.secret))
+	if err != nil {
+		return err
+	}
+	return s.command(ctx, "mysqld", "--initialize-insecure", "--datadir="+s.data())
+}
+
+// MySQLConfig turns an address, mysql://user:password@host:port/database, into what
 // Go's MySQL driver wants.
-func MySQL(address string) (*mysql.Config, error) {
+func MySQLConfig(address string) (*mysql.Config, error) {
 	at, err := url.Parse(address)
 	if err != nil {
 		return nil, err
@@ -71,7 +102,7 @@ func MySQL(address string) (*mysql.Config, error) {
 }
 
 func mysqlOpen(address string) (*sql.DB, error) {
-	c, err := MySQL(address)
+	c, err := MySQLConfig(address)
 	if err != nil {
 		return nil, err
 	}
