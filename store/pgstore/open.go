@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store/sqlstore"
@@ -148,6 +149,18 @@ func newStore(db *sql.DB, c Config, closeDB bool) (*Store, error) {
 
 // Statements returns the statements from an empty database to this version.
 func Statements() []string { return sqlstore.Postgres().Statements() }
+
+// Migrate is that of sqlstore. A role that may not create tables is told who can,
+// and what the role needs afterwards.
+func (s *Store) Migrate(ctx context.Context) error {
+	err := s.Store.Migrate(ctx)
+	var e *pgconn.PgError
+	if errors.As(err, &e) && e.Code == "42501" {
+		return fmt.Errorf("pgstore: the role of this connection may not create semel's tables: have a role that may run what `semel schema print FILE` prints, "+
+			"or Migrate, and GRANT SELECT, INSERT, UPDATE, DELETE on the tables semel_* to this one: %w", err)
+	}
+	return err
+}
 
 // Classify sorts an error of Open, before there is a store.
 func Classify(err error) semel.Class {
