@@ -56,7 +56,9 @@ type Config struct {
 	// Timeout and InDoubt are those of effect.Config; Timeout is 30 s by
 	// default. With Park, which is the default, a request whose handler died
 	// or panicked is answered by 409 until somebody settles it; Retry has it
-	// handled again, which the handler must be made for.
+	// handled again, which the handler must be made for; with Ask, Query says
+	// whether it happened, and its result is what Response makes, or nothing if
+	// nobody knows the response any more.
 	Timeout time.Duration
 	InDoubt effect.Policy
 	Query   effect.Func
@@ -170,7 +172,7 @@ func keyOf(r *http.Request) (key string, given bool, err error) {
 
 // serve answers a request that has a key.
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler, key string) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(m.cfg.MaxRequest)))
+	body, err := m.read(w, r)
 	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
@@ -190,6 +192,10 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		panic(h.panicked) // as without the middleware
 	case h.again != nil:
 		h.again.send(w, false)
+	case err == nil && !result.Stored && h.first != nil:
+		h.first.send(w, false)
+	case err == nil && len(result.Body) == 0: // a person or Query said that it happened
+		problem(w, http.StatusInternalServerError, "the request was handled, but its response is not known", "do not send it under another key; look up what it did")
 	case err == nil:
 		stored, err := unpack(result)
 		if err != nil {
@@ -200,6 +206,15 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	default:
 		refuse(w, err)
 	}
+}
+
+// read reads the body. One that says that it is too large is refused unread.
+func (m *Middleware) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	most := int64(m.cfg.MaxRequest)
+	if r.ContentLength > most {
+		return nil, &http.MaxBytesError{Limit: most}
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 }
 
 // refuse answers a request that could not be handled now.
@@ -227,6 +242,7 @@ type handling struct {
 	body     []byte
 	panicked any
 	again    *response // that is not stored
+	first    *response // as the handler gave it, which is more than what is stored
 }
 
 // errAgain says that nothing happened.
@@ -252,26 +268,59 @@ func (h *handling) do(ctx context.Context, c effect.Call) ([]byte, error) {
 		h.again = resp
 		return nil, effect.NotDone(errAgain)
 	}
-	return json.Marshal(resp)
+	h.first = resp
+	return Response(resp.Status, resp.Header, resp.Body)
 }
 
-// response is what is stored.
+// response is an answer.
 type response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
+// stored is a response in the table. Values of a header are bytes: not all are
+// UTF-8.
+type stored struct {
+	Status int
+	Header map[string][][]byte
+	Body   []byte
+}
+
+// Response is a response as it is stored: for Query, which finds out what the
+// handler did. Set-Cookie is left out: a session belongs to the one who got it
+// first, and is no business of whoever can read the table.
+func Response(status int, header http.Header, body []byte) ([]byte, error) {
+	s := stored{status, map[string][][]byte{}, body}
+	for name, values := range header {
+		if name == "Set-Cookie" {
+			continue
+		}
+		for _, v := range values {
+			s.Header[name] = append(s.Header[name], []byte(v))
+		}
+	}
+	return json.Marshal(s)
+}
+
 func unpack(r effect.Result) (*response, error) {
-	var resp response
 	if r.Cut() {
 		return nil, errors.New("it was cut")
 	}
-	err := json.Unmarshal(r.Body, &resp)
-	if err == nil && (resp.Status < 200 || resp.Status > 999) {
-		err = errors.New("it has no status")
+	var s stored
+	if err := json.Unmarshal(r.Body, &s); err != nil {
+		return nil, err
 	}
-	return &resp, err
+	if s.Status < 200 || s.Status > 999 {
+		return nil, errors.New("it has no status")
+	}
+	resp := &response{s.Status, http.Header{}, s.Body}
+	for name, values := range s.Header {
+		for _, v := range values {
+			resp.Header.Add(name, string(v))
+		}
+	}
+	return resp, nil
 }
 
 // send answers. A response that was stored earlier says so.
@@ -280,7 +329,6 @@ func (p *response) send(w http.ResponseWriter, stored bool) {
 		w.Header()[name] = values
 	}
 	if stored {
-		w.Header().Del("Set-Cookie") // a session belongs to the one who got it first
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
 	w.WriteHeader(p.Status)

@@ -8,10 +8,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/semel-dev/semel/effect"
 	"github.com/semel-dev/semel/fault"
@@ -352,6 +354,192 @@ func TestCrash(t *testing.T) {
 		if w := (request{key: "k", body: "10"}).to(wrap(t, s.Connect(), idempotency.Config{}, c.ServeHTTP)); w.Code != want || c.n.Load() > 1 {
 			t.Errorf("%s: %d %s", p, w.Code, w.Body)
 		}
+	}
+}
+
+// TestUnread: a request that says that it is too large is refused before any
+// of it is read, and one that does not say so after as much as is taken.
+func TestUnread(t *testing.T) {
+	c := &charges{}
+	h := wrap(t, memstore.New(), idempotency.Config{MaxRequest: 100}, c.ServeHTTP)
+	for length, most := range map[int64]int{1 << 30: 0, -1: 101} {
+		body := &endless{}
+		r := httptest.NewRequest("POST", "/charge", body)
+		r.ContentLength = length
+		r.Header.Set("Idempotency-Key", "k")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 413 || body.read > most || c.n.Load() != 0 {
+			t.Errorf("length %d: %d, %d bytes read, %d charges", length, w.Code, body.read, c.n.Load())
+		}
+	}
+}
+
+// endless is a body without an end. It gives one byte at a time.
+type endless struct{ read int }
+
+func (e *endless) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	e.read++
+	b[0] = 'x'
+	return 1, nil
+}
+
+// TestServer: what a handler writes to a real server, and what a real client
+// gets, at first and again.
+func TestServer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler http.HandlerFunc
+		status  int
+		body    string
+		header  http.Header // wanted; no values: it must not be there
+		first   http.Header // at first only
+	}{
+		"hop by hop, and a length that is wrong": {
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				for _, name := range []string{"Connection", "Keep-Alive", "Upgrade", "Proxy-Authenticate", "Te"} {
+					w.Header().Set(name, "close")
+				}
+				w.Header().Set("Content-Length", "1000")
+				_, _ = io.WriteString(w, "short")
+			},
+			status: 200, body: "short", header: http.Header{"Keep-Alive": nil, "Upgrade": nil, "Proxy-Authenticate": nil, "Te": nil, "Content-Length": {"5"}},
+		},
+		"trailers": {
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-Sum")
+				_, _ = io.WriteString(w, "body")
+				w.Header().Set("X-Sum", "1")
+				w.Header().Set(http.TrailerPrefix+"X-More", "2")
+			},
+			status: 200, body: "body", header: http.Header{"X-Sum": nil, "X-More": nil, "Trailer": nil},
+		},
+		"lines in a header": {
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Note", "a\r\nX-Evil: b")
+				w.WriteHeader(202)
+			},
+			status: 202, header: http.Header{"X-Evil": nil, "X-Note": {"a  X-Evil: b"}},
+		},
+		"bytes in a header": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Name", "Andr\xe9") },
+			status:  200, header: http.Header{"X-Name": {"Andr\xe9"}},
+		},
+		"cookies": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Set-Cookie", "session=secret") },
+			status:  200, first: http.Header{"Set-Cookie": {"session=secret"}},
+		},
+		"no content": {
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(204)
+				if _, err := io.WriteString(w, "x"); !errors.Is(err, http.ErrBodyNotAllowed) {
+					t.Errorf("a body of 204: %v", err)
+				}
+			},
+			status: 204,
+		},
+		"not modified": {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(304) }, status: 304},
+		"copied": {
+			handler: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
+			status:  200, body: "10",
+		},
+		"streams": {
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				c := http.NewResponseController(w)
+				_, _, hijack := c.Hijack()
+				for _, err := range []error{c.Flush(), hijack, c.EnableFullDuplex(), c.SetReadDeadline(time.Now()), c.SetWriteDeadline(time.Now())} {
+					if !errors.Is(err, http.ErrNotSupported) {
+						t.Errorf("what cannot be stored is %v", err)
+					}
+				}
+				_, _ = io.WriteString(w, "whole")
+			},
+			status: 200, body: "whole",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := memstore.New()
+			server := httptest.NewServer(wrap(t, s, idempotency.Config{}, tc.handler))
+			defer server.Close()
+			for i := range 2 {
+				r, err := http.NewRequest("POST", server.URL, io.MultiReader(strings.NewReader("10"))) // chunked
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Idempotency-Key", "k")
+				resp, err := server.Client().Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.StatusCode != tc.status || string(b) != tc.body || len(resp.Trailer) > 0 {
+					t.Errorf("time %d: %d %q %v, %v", i, resp.StatusCode, b, resp.Trailer, err)
+				}
+				for name, want := range tc.header {
+					if got := resp.Header[name]; !slices.Equal(got, want) {
+						t.Errorf("time %d: %s is %q, want %q", i, name, got, want)
+					}
+				}
+				for name, want := range tc.first {
+					if got := resp.Header[name]; slices.Equal(got, want) != (i == 0) {
+						t.Errorf("time %d: %s is %q", i, name, got)
+					}
+				}
+			}
+			rows, err := s.Effects(t.Context(), "payments", store.EffectQuery{Key: idempotency.Key("", "k")})
+			if err != nil || len(rows) != 1 || bytes.Contains(rows[0].Result, []byte("Cookie")) {
+				t.Errorf("%v: stored %v", err, rows)
+			}
+		})
+	}
+}
+
+// TestHappened: who says that a request was handled does not know its response,
+// or does.
+func TestHappened(t *testing.T) {
+	known, err := idempotency.Response(201, http.Header{"Location": {"/charges/1"}}, []byte("charge 1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		policy effect.Policy
+		result []byte
+		status int
+		body   string
+	}{
+		"a person":         {effect.Park, nil, 500, "not known"},
+		"the query":        {effect.Ask, nil, 500, "not known"},
+		"the whole answer": {effect.Ask, known, 201, "charge 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, n := memstore.New(), 0
+			config := idempotency.Config{InDoubt: tc.policy}
+			if tc.policy == effect.Ask {
+				config.Query = func(context.Context, effect.Call) ([]byte, error) { return tc.result, nil }
+			}
+			h := wrap(t, s, config, func(http.ResponseWriter, *http.Request) {
+				n++
+				panic(http.ErrAbortHandler)
+			})
+			q := request{key: "k", client: "ann"}
+			func() {
+				defer func() { _ = recover() }()
+				q.to(h)
+			}()
+			if tc.policy == effect.Park {
+				if err := effect.Settle(t.Context(), s, "payments", idempotency.Key("ann", "k"), true, "jo"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				if w := q.to(h); w.Code != tc.status || !strings.Contains(w.Body.String(), tc.body) || n != 1 {
+					t.Errorf("%d %s, handled %d times", w.Code, w.Body, n)
+				}
+			}
+		})
 	}
 }
 

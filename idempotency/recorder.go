@@ -3,10 +3,12 @@ package idempotency
 import (
 	"fmt"
 	"net/http"
+	"strings"
 )
 
-// recorder is a response writer that keeps everything. It does not flush: what
-// is not stored yet must not be sent.
+// recorder is a response writer that keeps everything. What is not stored yet
+// must not be sent, so that it cannot flush, be hijacked or have deadlines:
+// http.ResponseController says http.ErrNotSupported.
 type recorder struct {
 	header http.Header
 	sent   http.Header // as it was when the status was written
@@ -29,6 +31,9 @@ func (r *recorder) WriteHeader(status int) {
 // Write keeps b, or refuses it if the response is too large.
 func (r *recorder) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
+	if len(b) > 0 && (r.status == http.StatusNoContent || r.status == http.StatusNotModified) {
+		return 0, http.ErrBodyNotAllowed
+	}
 	if len(b) > r.most-len(r.body) {
 		r.large = true
 		return 0, fmt.Errorf("idempotency: a response of more than %d bytes cannot be stored", r.most)
@@ -37,9 +42,22 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// hop are the names of headers that belong to one connection, not to a
+// response. The length is that of the body that was kept, and the server knows
+// it; trailers are not kept.
+var hop = []string{"Connection", "Content-Length", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
 // response is what was written.
 func (r *recorder) response() *response {
 	r.WriteHeader(http.StatusOK)
+	for _, name := range hop {
+		r.sent.Del(name)
+	}
+	for name := range r.sent {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			delete(r.sent, name)
+		}
+	}
 	size := 0
 	for name, values := range r.sent {
 		for _, v := range values {
