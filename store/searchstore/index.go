@@ -301,7 +301,7 @@ func (x *Index) limits(ctx context.Context) error {
 func (x *Index) get(ctx context.Context, path string, out any) error {
 	a, err := x.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return semel.Infrastructure(err)
+		return semel.Infrastructure(fmt.Errorf("%w: when a pipeline starts, the server has to run and to be reachable from here", err))
 	}
 	if err := a.refused(); err != nil {
 		return err

@@ -139,7 +139,7 @@ func (x *Index) claim(ctx context.Context, lines []line) (release func(), err er
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, semel.Infrastructure(fmt.Errorf("%s: a bulk with one of the documents was on its way all the time: %w", x, ctx.Err()))
 		}
 	}
 }
@@ -284,7 +284,7 @@ func (w *writing) backOff(ctx context.Context, a answer) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return semel.Infrastructure(fmt.Errorf("the server is overloaded: %w", ctx.Err()))
 	}
 }
 

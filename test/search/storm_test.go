@@ -256,7 +256,13 @@ func TestLetters(t *testing.T) {
 		t.Errorf("held: %v", got)
 	}
 	q.Describe(strings.Replace(pipeline(p, ".rev", 200), "index: "+p.index, "index: none-of-these", 1))
-	if e := q.Run("run --check"); e.Code == 0 || !strings.Contains(e.Stderr, "create it") {
+	if e := q.Run("run --check"); e.Code != 1 || !strings.Contains(e.Stderr, "create it") {
 		t.Errorf("%v", e)
+	}
+	q.Describe(strings.Replace(pipeline(p, ".rev", 200), p.server, "http://127.0.0.1:1", 1))
+	for _, words := range []string{"run --check", "run --once"} {
+		if e := q.Run(words); e.Code != 2 || !strings.Contains(e.Stderr, "has to run") {
+			t.Errorf("%s: %v", words, e)
+		}
 	}
 }

@@ -176,7 +176,10 @@ func Check(ctx context.Context, f *config.File, cfg consumer.Config) (notes []st
 		}
 		defer remove()
 		if _, err = st.Pipeline.Consumer(cfg, src, f); err != nil {
-			unfit = semel.Fault(fmt.Errorf("%s: %w", f.Path, err))
+			unfit = fmt.Errorf("%s: %w", f.Path, err)
+			if class, _ := semel.ClassOf(err); class != semel.ClassInfrastructure { // that a search server is away may pass
+				unfit = semel.Fault(unfit)
+			}
 		}
 		return nil
 	})
