@@ -207,19 +207,26 @@ func check(ctx context.Context, conn *pgx.Conn) (s server, err error) {
 		current_setting('synchronous_commit'), current_setting('server_encoding'), pg_backend_pid()`,
 		pgx.QueryExecModeExec).Scan(&s.version, &s.standby, &s.sync, &s.encoding, &pid)
 	s.pooled = pid != conn.PgConn().PID()
-	refuse := func(format string, args ...any) error { return sqlstore.Failf(semel.ClassFault, format, args...) }
-	switch {
-	case err != nil:
-	case s.version < oldest:
-		err = refuse("PostgreSQL %d.%d is too old: use 13 or newer", s.version/10000, s.version%10000)
-	case s.standby:
-		err = sqlstore.Failf(semel.ClassInfrastructure, "the server is a standby, which cannot write: connect to the primary; with several hosts in the connection string add target_session_attrs=read-write")
-	case s.sync == "off":
-		err = refuse("synchronous_commit is off, which loses answered commits when the server crashes: ALTER ROLE %s SET synchronous_commit = on, or add synchronous_commit=on to the connection string", quoted(conn.Config().User))
-	case s.encoding != "UTF8" && s.encoding != "SQL_ASCII":
-		err = refuse("the database is encoded in %s, which cannot hold every message's error text: use a database with ENCODING 'UTF8'", s.encoding)
+	if err == nil {
+		err = s.refused(conn.Config().User)
 	}
 	return s, err
+}
+
+// refused says why the server cannot keep the promise to user, and what to do.
+func (s server) refused(user string) error {
+	refuse := func(format string, args ...any) error { return sqlstore.Failf(semel.ClassFault, format, args...) }
+	switch {
+	case s.version < oldest:
+		return refuse("PostgreSQL %d.%d is too old: use 13 or newer", s.version/10000, s.version%10000)
+	case s.standby:
+		return sqlstore.Failf(semel.ClassInfrastructure, "the server is a standby, which cannot write: connect to the primary; with several hosts in the connection string add target_session_attrs=read-write")
+	case s.sync == "off":
+		return refuse("synchronous_commit is off, which loses answered commits when the server crashes: ALTER ROLE %s SET synchronous_commit = on, or add synchronous_commit=on to the connection string", quoted(user))
+	case s.encoding != "UTF8" && s.encoding != "SQL_ASCII":
+		return refuse("the database is encoded in %s, which cannot hold every message's error text: use a database with ENCODING 'UTF8'", s.encoding)
+	}
+	return nil
 }
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
