@@ -139,6 +139,30 @@ func (s *Store) Record(ctx context.Context, tx sqlstore.Tx, consumer string, r [
 	})
 }
 
+// Count adds to the ledger, in one statement.
+func (s *Store) Count(ctx context.Context, tx sqlstore.Tx, consumer string, tallies []store.Tally) error {
+	lines := sqlstore.AddUp(tallies)
+	if len(lines) == 0 {
+		return nil
+	}
+	accounts, columns := make([]string, len(lines)), [4][]int64{}
+	for i, l := range lines {
+		accounts[i] = l.Account
+		for c, v := range [4]int64{l.Bucket, l.N, int64(l.Sum & (1<<32 - 1)), int64(l.Sum >> 32)} {
+			columns[c] = append(columns[c], v)
+		}
+	}
+	return s.within(ctx, tx, consumer, func(ctx context.Context, conn *pgx.Conn, n int64) error {
+		_, err := conn.Exec(ctx, `INSERT INTO semel_ledger AS l (consumer, account, bucket, n, sum_lo, sum_hi)
+			SELECT $1, r.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS r(account, bucket, n, lo, hi)
+			ORDER BY r.account COLLATE "C", r.bucket
+			ON CONFLICT (consumer, account, bucket) DO UPDATE SET n = l.n + excluded.n,
+			sum_hi = (l.sum_hi + excluded.sum_hi + ((l.sum_lo + excluded.sum_lo) >> 32)) & 4294967295,
+			sum_lo = (l.sum_lo + excluded.sum_lo) & 4294967295`, n, accounts, columns[0], columns[1], columns[2], columns[3])
+		return err
+	})
+}
+
 // Advance moves fences, in order and in one round trip.
 func (s *Store) Advance(ctx context.Context, tx sqlstore.Tx, consumer string, a []store.Advance, lost []int) ([]int, error) {
 	err := s.within(ctx, tx, consumer, func(ctx context.Context, conn *pgx.Conn, n int64) error {

@@ -125,13 +125,29 @@ func (s *Store) Count(ctx context.Context, x Tx, consumer string, tallies []stor
 
 const half = 1<<32 - 1
 
+// AddUp returns one line for each (account, bucket), sorted by them: two
+// transactions that write them in this order do not wait for each other.
+func AddUp(tallies []store.Tally) []store.Tally {
+	sorted := slices.Clone(tallies)
+	slices.SortStableFunc(sorted, func(a, b store.Tally) int {
+		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Bucket, b.Bucket))
+	})
+	out := sorted[:0]
+	for _, l := range sorted {
+		if n := len(out) - 1; n >= 0 && out[n].Account == l.Account && out[n].Bucket == l.Bucket {
+			out[n].N += l.N
+			out[n].Sum += l.Sum
+		} else {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 // count keeps sums in two halves: databases do not add 64-bit numbers modulo
 // 2^64, they overflow.
 func (t *tx) count(n int64, tallies []store.Tally) error {
-	tallies = slices.Clone(tallies) // sorted, or two transactions could wait for each other
-	slices.SortFunc(tallies, func(a, b store.Tally) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Bucket, b.Bucket))
-	})
+	tallies = AddUp(tallies)
 	for i := range tallies {
 		l := &tallies[i]
 		_, err := t.exec(`INSERT INTO semel_ledger (consumer, account, bucket, n, sum_lo, sum_hi) VALUES (?, ?, ?, ?, ?, ?)

@@ -96,6 +96,9 @@ func (t *tx) step(version int64, statements []string) error {
 		}
 	}
 	_, err := t.exec("INSERT INTO semel_schema (version, at) VALUES (?, {now})", version)
+	if err == nil && t.store.dialect.Implicit {
+		err = t.session.control(t.store, t.store.dialect.Begin) // committed by that, before another process may look
+	}
 	return err
 }
 

@@ -395,6 +395,27 @@ func TestServerKilled(t *testing.T) {
 	t.Logf("%d batches, %d commits were not answered", batch, unknown)
 }
 
+// TestMigrateAtOnce: many processes may start on an empty database.
+func TestMigrateAtOnce(t *testing.T) {
+	url := kind.Database(t)
+	done := make(chan error)
+	const all = 6
+	for range all {
+		go func() {
+			s, err := mysqlstore.Open(t.Context(), url, mysqlstore.Config{})
+			if err == nil {
+				err = errors.Join(s.Migrate(t.Context()), s.Close(t.Context()))
+			}
+			done <- err
+		}()
+	}
+	for range all {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestIdle: a transaction whose process stands still is ended by the server, so
 // that its locks do not outlive it for hours.
 func TestIdle(t *testing.T) {
