@@ -118,21 +118,25 @@ func (pgDriver) Classify(err error) (semel.Class, bool) {
 // errGone is what pgx says of a connection that has ended before.
 var errGone = pgconn.ErrConnClosed
 
-// ofDriver sorts what pgx and database/sql say in words only.
+// ofDriver sorts what pgx and database/sql say in words only. The first words
+// that are found count: an error about a value quotes it, whatever it says.
 func ofDriver(text string) (semel.Class, bool) {
-	for words, c := range map[string]semel.Class{
-		"conn closed":           semel.ClassInfrastructure,
-		"unexpected EOF":        semel.ClassInfrastructure,
-		"connection reset":      semel.ClassInfrastructure,
-		"broken pipe":           semel.ClassInfrastructure,
-		"conn busy":             semel.ClassFault, // rows left open while another statement runs
-		"expected ":             semel.ClassTransient,
-		"unable to encode":      semel.ClassPermanent,
-		"cannot find encode":    semel.ClassFault,
-		"mismatched param and ": semel.ClassFault,
+	for _, said := range []struct {
+		words string
+		class semel.Class
+	}{
+		{"unable to encode", semel.ClassPermanent},
+		{"cannot find encode", semel.ClassFault},
+		{"mismatched param and ", semel.ClassFault},
+		{"conn busy", semel.ClassFault}, // rows left open while another statement runs
+		{"conn closed", semel.ClassInfrastructure},
+		{"unexpected EOF", semel.ClassInfrastructure},
+		{"connection reset", semel.ClassInfrastructure},
+		{"broken pipe", semel.ClassInfrastructure},
+		{"expected ", semel.ClassTransient},
 	} {
-		if strings.Contains(text, words) {
-			return c, true
+		if strings.Contains(text, said.words) {
+			return said.class, true
 		}
 	}
 	return semel.ClassTransient, false

@@ -32,3 +32,18 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestDriverWords: what a value says of itself does not steer its error.
+func TestDriverWords(t *testing.T) {
+	for range 20 {
+		for text, want := range map[string]semel.Class{
+			`failed to encode args[0]: unable to encode "conn closed, unexpected EOF" into text format for int8 (OID 20): cannot find encode plan`: semel.ClassPermanent,
+			"failed to encode args[0]: cannot find encode plan for conn closed":                                                                    semel.ClassFault,
+			"conn closed": semel.ClassInfrastructure,
+		} {
+			if got, ok := ofDriver(text); got != want || !ok {
+				t.Errorf("%s: %v", text, got)
+			}
+		}
+	}
+}
