@@ -71,6 +71,10 @@ type Config struct {
 	// MaxCrashes is how many times a message may kill the process while it
 	// runs alone before it is set aside. Default 3.
 	MaxCrashes int
+	// Lanes is how many messages of a batch Prepare works on at the same time.
+	// Those of one key follow one another, in order; those without a key follow
+	// no order. Default 1: one after the other.
+	Lanes int
 	// HandlerTimeout bounds the handlers of one batch, and what is prepared for
 	// each message. A handler that honours its context fails with a transient error. Default 30 s.
 	HandlerTimeout time.Duration
@@ -120,6 +124,7 @@ func (c Config) withDefaults() Config {
 	c.MaxHeld = cmp.Or(c.MaxHeld, 1000)
 	c.MaxCommitters = cmp.Or(c.MaxCommitters, 4)
 	c.MaxCrashes = cmp.Or(c.MaxCrashes, 3)
+	c.Lanes = cmp.Or(c.Lanes, 1)
 	c.HandlerTimeout = cmp.Or(c.HandlerTimeout, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 20*time.Second)
 	if c.Worker == "" {
@@ -151,7 +156,7 @@ func (c Config) Validate() error {
 	for _, p := range []struct {
 		name string
 		n    int64
-	}{{"MaxBatch", int64(c.MaxBatch)}, {"MaxBytes", c.MaxBytes}, {"MaxHeld", c.MaxHeld}, {"MaxCommitters", int64(c.MaxCommitters)}, {"MaxCrashes", int64(c.MaxCrashes)}, {"Keep", int64(c.Keep)}, {"Horizon", int64(c.Horizon)}, {"HandlerTimeout", int64(c.HandlerTimeout)}, {"DrainTimeout", int64(c.DrainTimeout)}} {
+	}{{"MaxBatch", int64(c.MaxBatch)}, {"MaxBytes", c.MaxBytes}, {"MaxHeld", c.MaxHeld}, {"MaxCommitters", int64(c.MaxCommitters)}, {"MaxCrashes", int64(c.MaxCrashes)}, {"Lanes", int64(c.Lanes)}, {"Keep", int64(c.Keep)}, {"Horizon", int64(c.Horizon)}, {"HandlerTimeout", int64(c.HandlerTimeout)}, {"DrainTimeout", int64(c.DrainTimeout)}} {
 		if p.n < 0 {
 			bad("%s is negative", p.name)
 		}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type Consumer[Tx any] struct {
 	running  sync.Once       // tells that it runs
 	reading  sync.Mutex      // the decoder is asked by one goroutine at a time
 	turn     chan struct{}   // filled by the committer that works on suspects
+	seed     maphash.Seed    // which key goes into which lane
 
 	mu      sync.Mutex
 	account semel.Account
@@ -64,7 +66,7 @@ func New[Tx any](cfg Config, src broker.Receiver, st store.Backend[Tx], w Work[T
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	c := &Consumer[Tx]{cfg: cfg, src: src, store: st, work: w, recorded: cfg.Inbox.Facts().Remembers, scoped: src.Capabilities().Traits.Has(semel.Positions)}
+	c := &Consumer[Tx]{cfg: cfg, src: src, store: st, work: w, seed: maphash.MakeSeed(), recorded: cfg.Inbox.Facts().Remembers, scoped: src.Capabilities().Traits.Has(semel.Positions)}
 	c.deferred, _ = any(st).(store.Deferred[Tx])
 	c.scopes = newScopes(c)
 	c.gate = newGate(2*cfg.MaxBatch, 2*cfg.MaxBytes)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/semel-dev/semel"
@@ -44,7 +47,8 @@ func Batch[Tx any](fn func(ctx context.Context, tx Tx, m []semel.Message) error)
 // Prepare makes Work whose slow part runs outside of the transaction: a call
 // to another system, under the guard of package effect. It is asked for what
 // admission left to be handled, one message after the other, in order, while no
-// transaction is open. What it returns runs in the transaction that records the
+// transaction is open; with Config.Lanes for several at once, from several
+// goroutines, where the order is that of each key. What it returns runs in the transaction that records the
 // message; nil: nothing has to. An error is that of a handler.
 //
 // The slow part happens before the commit. The process may die in between, and
@@ -89,21 +93,81 @@ const prepareTime = time.Second
 // It stops where the next one has to end: at a failure, or when others have
 // waited long enough.
 func (w *committer[Tx]) prepare(items []item) {
-	began := time.Now()
+	l := lanes{of: make(map[uint64]int), until: time.Now().Add(prepareTime)}
 	for i := range items {
-		it := &items[i]
-		if it.verdict != semel.Undecided || it.prepared != nil {
-			continue
+		if it := &items[i]; it.verdict == semel.Undecided && it.prepared == nil {
+			l.add(it, w.laneOf(it, i))
 		}
-		if i > 0 && (time.Since(began) > prepareTime || w.c.soft.Err() != nil) {
-			w.size = i
+	}
+	var others sync.WaitGroup
+	for _, lane := range l.items[1:] {
+		others.Go(func() { w.prepareLane(&l, lane) })
+	}
+	w.prepareLane(&l, l.items[0])
+	others.Wait()
+	w.size = w.ready(items)
+}
+
+// lanes are what is to be prepared, divided by key.
+type lanes struct {
+	items  [][]*item
+	of     map[uint64]int // a lane's place in items
+	until  time.Time
+	failed atomic.Bool
+}
+
+// laneOf is the lane of item i: that of its key.
+func (w *committer[Tx]) laneOf(it *item, i int) uint64 {
+	h := uint64(i)
+	if key := it.d.Message.Key; key != "" {
+		h = maphash.String(w.c.seed, key)
+	}
+	return h % uint64(w.c.cfg.Lanes)
+}
+
+// add puts the first item into the first lane.
+func (l *lanes) add(it *item, lane uint64) {
+	n, there := l.of[lane]
+	if !there {
+		n = len(l.items)
+		l.of[lane] = n
+		l.items = append(l.items, nil)
+	}
+	l.items[n] = append(l.items[n], it)
+}
+
+// over reports whether it is not to be begun any more; the first one always is.
+func (l *lanes) over(it *item) bool {
+	return it != l.items[0][0] && (l.failed.Load() || time.Now().After(l.until))
+}
+
+// prepareLane goes on until something fails: what follows of its key waits for
+// what becomes of it.
+func (w *committer[Tx]) prepareLane(l *lanes, lane []*item) {
+	for _, it := range lane {
+		if l.over(it) || it != lane[0] && w.c.soft.Err() != nil {
 			return
 		}
 		if it.prepared = w.prepareOne(it); it.prepared.err != nil {
-			w.size = i + 1
+			l.failed.Store(true)
 			return
 		}
 	}
+}
+
+// ready is how many of the items the next transaction can take: up to one that
+// failed, or before one that is not prepared.
+func (w *committer[Tx]) ready(items []item) int {
+	for i := range items {
+		switch it := &items[i]; {
+		case it.verdict != semel.Undecided:
+		case it.prepared == nil:
+			return i
+		case it.prepared.err != nil:
+			return i + 1
+		}
+	}
+	return w.size
 }
 
 // prepareBatch hands all that is still to be prepared to the handler at once.

@@ -46,15 +46,23 @@ func Open(ctx context.Context, address string, c Config) (*Store, error) {
 // OpenConfig is Open for a configuration of the driver; what semel depends on
 // is set in a copy of it.
 func OpenConfig(ctx context.Context, cfg *mysql.Config, c Config) (*Store, error) {
-	c.LockWait, c.Idle = cmp.Or(c.LockWait, 30*time.Second), cmp.Or(c.Idle, time.Minute)
-	if c.LockWait < time.Second || c.Idle < time.Second {
-		return nil, errors.New("mysqlstore: LockWait and Idle are at least 1s; zero means the default")
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
 	}
 	s, err := connect(ctx, cfg, c)
 	if err != nil {
 		return nil, fmt.Errorf("mysqlstore: %s@%s/%s: %w", cfg.User, cfg.Addr, cfg.DBName, err)
 	}
 	return s, nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.LockWait, c.Idle = cmp.Or(c.LockWait, 30*time.Second), cmp.Or(c.Idle, time.Minute)
+	if c.LockWait < time.Second || c.Idle < time.Second {
+		return c, errors.New("mysqlstore: LockWait and Idle are at least 1s; zero means the default")
+	}
+	return c, nil
 }
 
 func connect(ctx context.Context, cfg *mysql.Config, c Config) (*Store, error) {

@@ -139,28 +139,33 @@ func (s *Store) Record(ctx context.Context, tx sqlstore.Tx, consumer string, r [
 	})
 }
 
+const count = `INSERT INTO semel_ledger AS l (consumer, account, bucket, n, sum_lo, sum_hi)
+	SELECT $1, r.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS r(account, bucket, n, lo, hi)
+	ORDER BY r.account COLLATE "C", r.bucket
+	ON CONFLICT (consumer, account, bucket) DO UPDATE SET n = l.n + excluded.n,
+	sum_hi = (l.sum_hi + excluded.sum_hi + ((l.sum_lo + excluded.sum_lo) >> 32)) & 4294967295,
+	sum_lo = (l.sum_lo + excluded.sum_lo) & 4294967295`
+
 // Count adds to the ledger, in one statement.
 func (s *Store) Count(ctx context.Context, tx sqlstore.Tx, consumer string, tallies []store.Tally) error {
-	lines := sqlstore.AddUp(tallies)
-	if len(lines) == 0 {
+	if len(tallies) == 0 {
 		return nil
 	}
-	accounts, columns := make([]string, len(lines)), [4][]int64{}
-	for i, l := range lines {
-		accounts[i] = l.Account
-		for c, v := range [4]int64{l.Bucket, l.N, int64(l.Sum & (1<<32 - 1)), int64(l.Sum >> 32)} {
-			columns[c] = append(columns[c], v)
-		}
-	}
+	accounts, c := ledgerColumns(sqlstore.AddUp(tallies))
 	return s.within(ctx, tx, consumer, func(ctx context.Context, conn *pgx.Conn, n int64) error {
-		_, err := conn.Exec(ctx, `INSERT INTO semel_ledger AS l (consumer, account, bucket, n, sum_lo, sum_hi)
-			SELECT $1, r.* FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS r(account, bucket, n, lo, hi)
-			ORDER BY r.account COLLATE "C", r.bucket
-			ON CONFLICT (consumer, account, bucket) DO UPDATE SET n = l.n + excluded.n,
-			sum_hi = (l.sum_hi + excluded.sum_hi + ((l.sum_lo + excluded.sum_lo) >> 32)) & 4294967295,
-			sum_lo = (l.sum_lo + excluded.sum_lo) & 4294967295`, n, accounts, columns[0], columns[1], columns[2], columns[3])
+		_, err := conn.Exec(ctx, count, n, accounts, c[0], c[1], c[2], c[3])
 		return err
 	})
+}
+
+// ledgerColumns are lines by column: bucket, n, and the two halves of the sum.
+func ledgerColumns(lines []store.Tally) (accounts []string, c [4][]int64) {
+	for _, l := range lines {
+		accounts = append(accounts, l.Account)
+		c[0], c[1] = append(c[0], l.Bucket), append(c[1], l.N)
+		c[2], c[3] = append(c[2], int64(l.Sum&(1<<32-1))), append(c[3], int64(l.Sum>>32))
+	}
+	return accounts, c
 }
 
 // Advance moves fences, in order and in one round trip.

@@ -127,21 +127,20 @@ const half = 1<<32 - 1
 
 // AddUp returns one line for each (account, bucket), sorted by them: two
 // transactions that write them in this order do not wait for each other.
-func AddUp(tallies []store.Tally) []store.Tally {
-	sorted := slices.Clone(tallies)
-	slices.SortStableFunc(sorted, func(a, b store.Tally) int {
-		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Bucket, b.Bucket))
-	})
-	out := sorted[:0]
-	for _, l := range sorted {
-		if n := len(out) - 1; n >= 0 && out[n].Account == l.Account && out[n].Bucket == l.Bucket {
-			out[n].N += l.N
-			out[n].Sum += l.Sum
-		} else {
-			out = append(out, l)
+func AddUp(tallies []store.Tally) (sums []store.Tally) {
+	for _, l := range tallies {
+		i, there := slices.BinarySearchFunc(sums, l, byLine)
+		if !there {
+			sums = slices.Insert(sums, i, store.Tally{Account: l.Account, Bucket: l.Bucket})
 		}
+		sums[i].N += l.N
+		sums[i].Sum += l.Sum
 	}
-	return out
+	return sums
+}
+
+func byLine(a, b store.Tally) int {
+	return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Bucket, b.Bucket))
 }
 
 // count keeps sums in two halves: databases do not add 64-bit numbers modulo

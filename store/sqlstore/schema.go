@@ -153,10 +153,14 @@ func (s *Store) Change(ctx context.Context, statements []string) (bool, error) {
 // change runs a statement that changes tables, and goes on in a new transaction
 // if it ended the one that was.
 func (t *tx) change(statement string) error {
-	d := t.store.dialect
-	if !d.Implicit {
+	if !t.store.dialect.Implicit {
 		return t.ddl(statement)
 	}
+	return t.lost(t.changeAlone(statement))
+}
+
+func (t *tx) changeAlone(statement string) error {
+	d := t.store.dialect
 	err := t.ddl(d.Around[0])
 	if err == nil {
 		_, err = t.session.conn.ExecContext(t.quiet, statement)
@@ -165,7 +169,7 @@ func (t *tx) change(statement string) error {
 	if err == nil {
 		err = t.session.control(t.store, d.Begin)
 	}
-	return t.lost(err)
+	return err
 }
 
 // ddl runs a statement that is not worth keeping prepared.

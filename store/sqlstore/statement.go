@@ -23,16 +23,20 @@ func (c *stmtCache) get(conn *sql.Conn, query string) *userStmt {
 	if u := c.m[query]; u != nil {
 		return u
 	}
+	u := &userStmt{conn: conn, query: query}
+	u.run = u.onDriver
+	c.put(u)
+	return u
+}
+
+func (c *stmtCache) put(u *userStmt) {
 	if len(c.m) >= maxUserStmts {
-		c.close(conn)
+		c.close(u.conn)
 	}
 	if c.m == nil {
 		c.m = make(map[string]*userStmt)
 	}
-	u := &userStmt{conn: conn, query: query}
-	u.run = u.onDriver
-	c.m[query] = u
-	return u
+	c.m[u.query] = u
 }
 
 func (c *stmtCache) close(conn *sql.Conn) {
@@ -41,15 +45,17 @@ func (c *stmtCache) close(conn *sql.Conn) {
 			u.pooled.Close()
 		}
 	}
-	_ = conn.Raw(func(any) error {
-		for _, u := range c.m {
-			if u.native != nil {
-				_ = u.native.Close()
-			}
-		}
-		return nil
-	})
+	_ = conn.Raw(c.closeNative)
 	c.m = nil
+}
+
+func (c *stmtCache) closeNative(any) error {
+	for _, u := range c.m {
+		if u.native != nil {
+			_ = u.native.Close()
+		}
+	}
+	return nil
 }
 
 // userStmt is one of them. It is prepared when it is first run, and run on the

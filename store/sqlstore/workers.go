@@ -180,13 +180,14 @@ func (t *tx) intact(n int64, worker string) error {
 	var slot, batch, at int64
 	err := t.one("SELECT worker, slot, batch, at FROM semel_batch WHERE consumer = ? AND open = 1 AND worker <> ? LIMIT 1",
 		[]any{&by, &slot, &batch, &at}, n, blob(worker))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
+	if err == nil {
+		return halfDone(by, slot, batch, time.UnixMilli(at))
 	}
-	if err != nil {
-		return err
-	}
+	return ignoreNone(err)
+}
+
+func halfDone(worker []byte, slot, batch int64, at time.Time) error {
 	return failf(semel.ClassFault, "sqlstore: %w: batch %d of worker %q (slot %d, %s) was committed by its handler before it was complete, so messages may count as handled whose effects are missing; "+
 		"mend the handler, complete or undo the effects of that time, and then: UPDATE semel_batch SET open = 0 WHERE open = 1",
-		store.ErrEnded, batch, by, slot, time.UnixMilli(at).UTC().Format(time.RFC3339Nano))
+		store.ErrEnded, batch, worker, slot, at.UTC().Format(time.RFC3339Nano))
 }

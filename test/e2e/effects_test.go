@@ -315,3 +315,53 @@ horizon: 1d
 		}
 	}
 }
+
+// TestEffectsAtOnce: the receiver answers nobody until as many have asked at the
+// same time as concurrency says; one call after the other would wait for ever.
+func TestEffectsAtOnce(t *testing.T) {
+	const at, all = 4, 12
+	var mu sync.Mutex
+	waiting, calls, most := 0, map[string]int{}, 0
+	crowd, meet := make(chan struct{}), sync.Once{}
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		calls[r.Header.Get("Idempotency-Key")]++
+		waiting++
+		if most = max(most, waiting); waiting == at {
+			meet.Do(func() { close(crowd) })
+		}
+		mu.Unlock()
+		select {
+		case <-crowd:
+		case <-r.Context().Done():
+		}
+		mu.Lock()
+		waiting--
+		mu.Unlock()
+	}))
+	defer s.Close()
+	q := rig.NewQueue(t, `name: crowd
+source: directory:ROOT
+store: sqlite:DB
+message: {id: .id}
+handle:
+  http: {url: '`+s.URL+`', timeout: 20s, concurrency: 4}
+horizon: 1h
+`)
+	for i := range all {
+		q.Deliver(fmt.Sprintf("%02d.json", i), fmt.Sprintf(`{"id":"%d"}`, i))
+	}
+	if e := q.Run("run --once --json"); e.Code != 0 {
+		t.Fatalf("exit code %d\n%s%s", e.Code, e.Stdout, e.Stderr)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if most != at || len(calls) != all {
+		t.Errorf("%d calls at once, %d messages", most, len(calls))
+	}
+	for id, n := range calls {
+		if n != 1 {
+			t.Errorf("%s was sent %d times", id, n)
+		}
+	}
+}

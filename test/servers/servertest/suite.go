@@ -38,6 +38,16 @@ func (s *suite) install(ctx context.Context, i installer) error {
 		return err
 	}
 	defer os.RemoveAll(work)
+	if err := s.download(ctx, i, work); err != nil {
+		return err
+	}
+	if err := errors.Join(unpackDebs(ctx, work), s.script(work), os.Chmod(work, 0o755)); err != nil { //nolint:gosec // others run what is in it
+		return err
+	}
+	return os.Rename(work, s.dir())
+}
+
+func (s *suite) download(ctx context.Context, i installer, work string) error {
 	options, err := privateApt(work, s.name)
 	if err != nil {
 		return err
@@ -46,26 +56,21 @@ func (s *suite) install(ctx context.Context, i installer) error {
 		return err
 	}
 	get := append(options, "-q", "-y", "--no-install-recommends", "--download-only", "install")
-	if err := i.try(ctx, "apt-get", append(get, s.packages...)...); err != nil {
-		return err
-	}
+	return i.try(ctx, "apt-get", append(get, s.packages...)...)
+}
+
+// unpackDebs makes one tree of what was downloaded, and removes the rest.
+func unpackDebs(ctx context.Context, work string) error {
 	debs, err := filepath.Glob(filepath.Join(work, "cache/archives/*.deb"))
 	if err != nil || len(debs) == 0 {
 		return fmt.Errorf("apt-get downloaded nothing: %w", err)
 	}
-	tree := filepath.Join(work, "tree")
 	for _, deb := range debs {
-		if err := i.quiet(ctx, "dpkg-deb", "-x", deb, tree); err != nil {
-			return err
+		if text, err := exec.CommandContext(ctx, "dpkg-deb", "-x", deb, filepath.Join(work, "tree")).CombinedOutput(); err != nil {
+			return fmt.Errorf("dpkg-deb -x %s: %w\n%s", deb, err, bytes.TrimSpace(text))
 		}
 	}
-	if err := errors.Join(s.script(work), os.Chmod(work, 0o755)); err != nil { //nolint:gosec // others run what is in it
-		return err
-	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(work, "cache")), os.RemoveAll(filepath.Join(work, "state"))); err != nil {
-		return err
-	}
-	return os.Rename(work, s.dir())
+	return errors.Join(os.RemoveAll(filepath.Join(work, "cache")), os.RemoveAll(filepath.Join(work, "state")))
 }
 
 // script writes what is called instead of the program.
@@ -85,39 +90,31 @@ func (s *suite) script(work string) error {
 
 var debianURI = regexp.MustCompile(`(?m)^(?:URIs: *|deb (?:\[[^]]*\] )?)(https?://\S+/debian)/?(?:\s|$)`)
 
-// privateApt makes folders for an apt that knows one suite, from the mirror
-// that this machine uses, and returns the options that make apt-get use them.
-func privateApt(dir, suite string) ([]string, error) {
+// debianMirror is the mirror of Debian that this machine uses.
+func debianMirror() (string, error) {
 	files, _ := filepath.Glob("/etc/apt/sources.list.d/*") // the pattern is ours
-	var mirror string
 	for _, f := range append(files, "/etc/apt/sources.list") {
 		text, _ := os.ReadFile(f) // one that cannot be read has none
-		if m := debianURI.FindSubmatch(text); m != nil && mirror == "" {
-			mirror = string(m[1])
+		if m := debianURI.FindSubmatch(text); m != nil {
+			return string(m[1]), nil
 		}
 	}
-	if mirror == "" {
-		return nil, errors.New("this is no Debian: /etc/apt names no mirror of it")
-	}
-	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return nil, err
-		}
+	return "", errors.New("this is no Debian: /etc/apt names no mirror of it")
+}
+
+// privateApt makes folders for an apt that knows one suite, and returns the
+// options that make apt-get use them.
+func privateApt(dir, suite string) (options []string, err error) {
+	mirror, err := debianMirror()
+	if err != nil {
+		return nil, err
 	}
 	list := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, suite)
-	err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(list), 0o600), os.WriteFile(filepath.Join(dir, "state/status"), nil, 0o600))
-	var options []string
+	err = errors.Join(os.MkdirAll(filepath.Join(dir, "state/lists/partial"), 0o755), os.MkdirAll(filepath.Join(dir, "cache/archives/partial"), 0o755),
+		os.WriteFile(filepath.Join(dir, "sources.list"), []byte(list), 0o600), os.WriteFile(filepath.Join(dir, "state/status"), nil, 0o600))
 	for _, o := range []string{"Dir::State=" + dir + "/state", "Dir::State::status=" + dir + "/state/status", "Dir::Cache=" + dir + "/cache",
 		"Dir::Etc::sourcelist=" + dir + "/sources.list", "Dir::Etc::sourceparts=-", "APT::Sandbox::User=root"} {
 		options = append(options, "-o", o)
 	}
 	return options, err
-}
-
-// quiet runs a command that needs no network.
-func (installer) quiet(ctx context.Context, name string, args ...string) error {
-	if text, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, bytes.TrimSpace(text))
-	}
-	return nil
 }

@@ -249,6 +249,7 @@ func consumerConfig(f *config.File, drain *consumer.Drain, o semel.Observer) con
 	if f.Outside != nil { // a call in flight is waited for
 		cfg.HandlerTimeout = max(30*time.Second, f.Outside.Limit())
 		cfg.DrainTimeout = max(20*time.Second, 2*f.Outside.Timeout)
+		cfg.Lanes = f.Outside.Concurrency
 	}
 	return cfg
 }

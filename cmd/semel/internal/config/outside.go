@@ -24,7 +24,7 @@ const maxCall = 10 * time.Minute
 // http reads handle.http.
 func (l *loader) http(n ast.Node) {
 	const where = "handle.http"
-	s := l.mapping(n, where, "url", "method", "headers", "body", "timeout", "expect", "in_doubt", "ask")
+	s := l.mapping(n, where, "url", "method", "headers", "body", "timeout", "expect", "in_doubt", "ask", "concurrency")
 	if len(s) == 0 {
 		l.empty(n, where)
 		return
@@ -52,7 +52,7 @@ func (l *loader) http(n ast.Node) {
 // exec reads handle.exec.
 func (l *loader) exec(n ast.Node) {
 	const where = "handle.exec"
-	s := l.mapping(n, where, "argv", "env", "body", "timeout", "expect", "in_doubt", "ask")
+	s := l.mapping(n, where, "argv", "env", "body", "timeout", "expect", "in_doubt", "ask", "concurrency")
 	if len(s) == 0 {
 		l.empty(n, where)
 		return
@@ -86,6 +86,7 @@ func (l *loader) common(s section, where string) *outside.Step {
 	if step.Timeout > maxCall {
 		l.problem(s["timeout"], "shorten it", "%s.timeout is above %v", where, maxCall)
 	}
+	step.Concurrency = int(l.integer(s["concurrency"], where+".concurrency", 1, 256))
 	policies := []effect.Policy{effect.Park, effect.Retry, effect.Ask}
 	if i := l.choice(s["in_doubt"], where+".in_doubt", "park", "retry", "ask"); i >= 0 {
 		step.InDoubt = policies[i]

@@ -29,6 +29,8 @@ type Step struct {
 	InDoubt effect.Policy
 	// Timeout bounds one call; 0: DefaultTimeout.
 	Timeout time.Duration
+	// Concurrency is how many calls a batch makes at the same time; 0: one.
+	Concurrency int
 }
 
 // Target does an effect. Its errors are those of effect.Func.
