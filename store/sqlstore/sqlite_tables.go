@@ -1,5 +1,7 @@
 package sqlstore
 
+import "slices"
+
 // The first version of SQLite's tables. Ids, keys and whatever else comes from
 // messages are BLOBs: compared as bytes, whatever they hold. Times are
 // milliseconds since 1970 by the database's clock, 0 for none.
@@ -57,7 +59,7 @@ func sqliteBatches() []string {
 
 // sqliteLetters are the tables of parked messages.
 func sqliteLetters() []string {
-	return []string{
+	return slices.Concat([]string{
 		`CREATE TABLE semel_letter (
   row         INTEGER PRIMARY KEY,
   consumer    INTEGER NOT NULL,
@@ -96,14 +98,7 @@ func sqliteLetters() []string {
   proposed    INTEGER NOT NULL,
   UNIQUE (consumer, ref)
 ) STRICT`,
-		// Listings are merged from one ordered run per state.
-		`CREATE INDEX semel_letter_state ON semel_letter (consumer, state, created, ref)`,
-		`CREATE INDEX semel_letter_id ON semel_letter (consumer, id, state, created, ref)`,
-		`CREATE INDEX semel_letter_key ON semel_letter (consumer, key, state, created, ref)`,
-		`CREATE INDEX semel_letter_cause ON semel_letter (consumer, cause, state, created, ref, failed)`,
-		`CREATE INDEX semel_letter_due ON semel_letter (consumer, state, due)`,
-		`CREATE INDEX semel_letter_order ON semel_letter (consumer, key, number) WHERE number > 0 AND open = 1`,
-		`CREATE INDEX semel_letter_closed ON semel_letter (consumer, updated) WHERE open = 0`,
+	}, letterIndexes(), []string{
 		`CREATE TABLE semel_cause (
   consumer INTEGER NOT NULL,
   cause    BLOB NOT NULL,
@@ -140,7 +135,21 @@ func sqliteLetters() []string {
   body        BLOB,
   fingerprint BLOB NOT NULL,
   PRIMARY KEY (letter, n)
-) STRICT`}
+) STRICT`})
+}
+
+// letterIndexes are those of semel_letter, for databases with partial indexes.
+// Listings are merged from one ordered run per state.
+func letterIndexes() []string {
+	return []string{
+		`CREATE INDEX semel_letter_state ON semel_letter (consumer, state, created, ref)`,
+		`CREATE INDEX semel_letter_id ON semel_letter (consumer, id, state, created, ref)`,
+		`CREATE INDEX semel_letter_key ON semel_letter (consumer, key, state, created, ref)`,
+		`CREATE INDEX semel_letter_cause ON semel_letter (consumer, cause, state, created, ref, failed)`,
+		`CREATE INDEX semel_letter_due ON semel_letter (consumer, state, due)`,
+		`CREATE INDEX semel_letter_order ON semel_letter (consumer, key, number) WHERE number > 0 AND open = 1`,
+		`CREATE INDEX semel_letter_closed ON semel_letter (consumer, updated) WHERE open = 0`,
+	}
 }
 
 // sqliteAccounts are the tables of holds, suspects, the ledger and the audit.
