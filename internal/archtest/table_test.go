@@ -33,6 +33,7 @@ var table = []layer{
 	{path: "fault"},
 	{path: "retry", may: []string{"."}},
 	{path: "cloudevents", may: []string{"."}},
+	{path: "state", may: []string{"."}},
 	{path: "broker", may: []string{"."}},
 	{path: "store", may: []string{"."}},
 
