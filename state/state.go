@@ -108,23 +108,19 @@ var (
 	tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-func (m *Machine) badNames() (errs []error) {
-	bad := func(what, s string) {
-		errs = append(errs, fmt.Errorf("state: %s %q is not a plain SQL name: letters, digits and _", what, s))
-	}
-	if !tableName.MatchString(m.Table) {
-		bad("Table", m.Table)
-	}
-	if !name.MatchString(m.ID) {
-		bad("ID", m.ID)
-	}
-	if !name.MatchString(m.State) {
-		bad("State", m.State)
-	}
+func (m *Machine) badNames() []error {
+	errs := []error{plain("Table", m.Table, tableName), plain("ID", m.ID, name), plain("State", m.State, name)}
 	if m.Early > Dead {
 		errs = append(errs, fmt.Errorf("state: Early is %d: Retry or Dead", m.Early))
 	}
 	return errs
+}
+
+func plain(what, s string, shape *regexp.Regexp) error {
+	if shape.MatchString(s) {
+		return nil
+	}
+	return fmt.Errorf("state: %s %q is not a plain SQL name: letters, digits and _", what, s)
 }
 
 func (m *Machine) badStates() (errs []error) {
@@ -134,25 +130,27 @@ func (m *Machine) badStates() (errs []error) {
 	if len(m.From) == 0 {
 		errs = append(errs, errors.New("state: From is empty: a machine without moves"))
 	}
-	states := m.states()
 	for _, to := range slices.Sorted(maps.Keys(m.From)) {
 		if to == "" || len(m.From[to]) == 0 {
 			errs = append(errs, fmt.Errorf("state: %q has no state it is entered from: list them, or remove it", to))
 		}
-		seen := map[string]bool{}
-		for _, from := range m.From[to] {
-			switch {
-			case from == to:
-				errs = append(errs, fmt.Errorf("state: %q is entered from itself: that is no move, and a repeat could not be told from it", to))
-			case !states[from]:
-				errs = append(errs, fmt.Errorf("state: %q is entered from %q, which is neither Start nor entered from anywhere", to, from))
-			case seen[from]:
-				errs = append(errs, fmt.Errorf("state: %q is entered from %q twice", to, from))
-			}
-			seen[from] = true
+		for i, from := range m.From[to] {
+			errs = append(errs, m.badMove(to, from, slices.Contains(m.From[to][:i], from)))
 		}
 	}
 	return errs
+}
+
+func (m *Machine) badMove(to, from string, again bool) error {
+	switch {
+	case from == to:
+		return fmt.Errorf("state: %q is entered from itself: that is no move, and a repeat could not be told from it", to)
+	case !m.states()[from]:
+		return fmt.Errorf("state: %q is entered from %q, which is neither Start nor entered from anywhere", to, from)
+	case again:
+		return fmt.Errorf("state: %q is entered from %q twice", to, from)
+	}
+	return nil
 }
 
 func (v *Mover) unreachable() (errs []error) {
@@ -228,21 +226,18 @@ func (v *Mover) Move(ctx context.Context, tx Tx, id any, to string) error {
 		return err
 	}
 	n, err := r.RowsAffected()
-	if err != nil {
+	if err != nil || n == 1 {
 		return err
 	}
-	switch {
-	case n == 1:
-		return nil
-	case n > 1:
+	if n > 1 {
 		return semel.Fault(fmt.Errorf("state: %d rows of %s have one %s: it must be unique", n, v.m.Table, v.m.ID))
 	}
+	return v.why(tx.QueryRowContext(ctx, v.read, id), to)
+}
+
+func (v *Mover) why(row *sql.Row, to string) error {
 	var now string
-	err = tx.QueryRowContext(ctx, v.read, id).Scan(&now)
-	if errors.Is(err, sql.ErrNoRows) {
-		return v.Missed("", to)
-	}
-	if err != nil {
+	if err := row.Scan(&now); err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	return v.Missed(now, to)

@@ -141,15 +141,13 @@ func sqliteLetters() []string {
 // letterIndexes are those of semel_letter, for databases with partial indexes.
 // Listings are merged from one ordered run per state.
 func letterIndexes() []string {
-	return []string{
-		`CREATE INDEX semel_letter_state ON semel_letter (consumer, state, created, ref)`,
+	return []string{`CREATE INDEX semel_letter_state ON semel_letter (consumer, state, created, ref)`,
 		`CREATE INDEX semel_letter_id ON semel_letter (consumer, id, state, created, ref)`,
 		`CREATE INDEX semel_letter_key ON semel_letter (consumer, key, state, created, ref)`,
 		`CREATE INDEX semel_letter_cause ON semel_letter (consumer, cause, state, created, ref, failed)`,
 		`CREATE INDEX semel_letter_due ON semel_letter (consumer, state, due)`,
 		`CREATE INDEX semel_letter_order ON semel_letter (consumer, key, number) WHERE number > 0 AND open = 1`,
-		`CREATE INDEX semel_letter_closed ON semel_letter (consumer, updated) WHERE open = 0`,
-	}
+		`CREATE INDEX semel_letter_closed ON semel_letter (consumer, updated) WHERE open = 0`}
 }
 
 // sqliteAccounts are the tables of holds, suspects, the ledger and the audit.
