@@ -182,7 +182,7 @@ func (s *Store) insist(ctx context.Context, until time.Time, op func() error) er
 
 func (s *Store) waited(err error) error {
 	return failf(semel.ClassContention,
-		"sqlstore: the write lock was not free for %v: another process or connection holds it; end it, or allow a longer LockWait: %w", s.lockWait, err)
+		"sqlstore: the write lock was not free for %v: another process or connection holds it; end that process, or its transaction (in Go, the store's LockWait may be longer): %w", s.lockWait, err)
 }
 
 // verdict decides what the end of fn means, by what the guard saw.
