@@ -237,6 +237,25 @@ func TestEffectsReceiver(t *testing.T) {
 	}
 }
 
+// stoppedInCall is a worker that is stopped in a call, and in nothing else: a
+// purge beside the call may be in a transaction, and would keep SQLite's one lock
+// for as long as the process stands.
+func stoppedInCall(t *testing.T, honours bool, policy string, at fault.Point) (*channel, *rig.Queue, *rig.Process) {
+	t.Helper()
+	for range 10 {
+		c := newChannel(t, honours)
+		q := noticeQueue(t, c, policy, 1)
+		first := q.Start("run", token, "SEMEL_FAULT="+string(at)+"=stop")
+		rig.Until(t, "the first worker is stopped", first.Stopped)
+		if q.Free() {
+			return c, q, first
+		}
+		first.Kill()
+	}
+	t.Fatal("the worker was in a transaction ten times")
+	return nil, nil, nil
+}
+
 // TestEffectsReassigned (A6): a worker is stopped in its call. Another one gets
 // the same message, finds the intent, waits for its end, and takes over; the
 // database is free meanwhile. The first one wakes up, and changes nothing.
@@ -244,10 +263,7 @@ func TestEffectsReassigned(t *testing.T) {
 	for _, at := range []fault.Point{fault.Intended, fault.Called} {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			c := newChannel(t, true)
-			q := noticeQueue(t, c, "retry", 1)
-			first := q.Start("run", token, "SEMEL_FAULT="+string(at)+"=stop")
-			rig.Until(t, "the first worker is stopped", first.Stopped)
+			c, q, first := stoppedInCall(t, true, "retry", at)
 			q.Deliver("again.json", fmt.Sprintf(notice, 0))
 			q.Deliver("other.json", fmt.Sprintf(notice, 1))
 			second := q.Start("run", token)
@@ -270,6 +286,52 @@ func TestEffectsReassigned(t *testing.T) {
 			}
 			if now := q.Strings("SELECT CAST(holder AS TEXT) || token FROM semel_effect WHERE CAST(key AS TEXT) = 'n0'"); len(now) != 1 || now[0] != held[0] {
 				t.Errorf("the result is that of %q, and was that of %q", now, held)
+			}
+		})
+	}
+}
+
+// TestEffectsReassignedOnce (A6) has a receiver that ignores the key, so that a
+// second call would be a second notice. Who takes over asks, or leaves it to a
+// person; the one that wakes up does not call any more.
+func TestEffectsReassignedOnce(t *testing.T) {
+	for _, c := range []struct {
+		policy             string
+		at                 fault.Point
+		sent, told, parked int64
+	}{
+		{"ask", fault.Intended, 1, 2, 0},
+		{"ask", fault.Called, 1, 2, 0},
+		{"park", fault.Intended, 0, 1, 1},
+		{"park", fault.Called, 1, 1, 1},
+	} {
+		t.Run(c.policy+" "+string(c.at), func(t *testing.T) {
+			t.Parallel()
+			ch, q, first := stoppedInCall(t, false, c.policy, c.at)
+			q.Deliver("again.json", fmt.Sprintf(notice, 0))
+			q.Deliver("other.json", fmt.Sprintf(notice, 1))
+			second := q.Start("run", token)
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(q.Strings("SELECT CAST(id AS TEXT) || ' ' || state || ' ' || error FROM semel_letter"),
+						q.Strings("SELECT CAST(key AS TEXT) || ' ' || state || ' ' || token || ' ' || CAST(note AS TEXT) FROM semel_effect"))
+				}
+			})
+			rig.Until(t, "the second worker is done", func() bool {
+				return q.Int("SELECT COUNT(*) FROM told") == c.told && q.Int("SELECT COUNT(*) FROM semel_letter WHERE state = 'dead'") == c.parked
+			})
+			if !first.Stopped() {
+				t.Fatal("the first worker was not stopped all the time")
+			}
+			first.Signal(syscall.SIGCONT)
+			rig.Until(t, "the first worker is done as well", func() bool { return len(q.Files("done"))+len(q.Files("error")) >= 3 })
+			for _, p := range []*rig.Process{first, second} {
+				p.Interrupt()
+			}
+			for i, want := range []int64{c.sent, 1} {
+				if sent, _ := ch.counts(fmt.Sprintf("n%d", i)); int64(sent) != want {
+					t.Errorf("n%d: %d notices, want %d", i, sent, want)
+				}
 			}
 		})
 	}

@@ -185,6 +185,20 @@ func (q *Queue) Int(query string, args ...any) int64 {
 	return n
 }
 
+// Free reports whether nobody has the database's write lock: a process that was
+// stopped may have been in a transaction of its own at that moment.
+func (q *Queue) Free() bool {
+	q.t.Helper()
+	db := q.open()
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("PRAGMA busy_timeout = 500"); err != nil {
+		q.t.Fatal(err)
+	}
+	_, err := db.Exec("BEGIN IMMEDIATE; ROLLBACK")
+	return err == nil
+}
+
 // Strings asks the database for one column.
 func (q *Queue) Strings(query string, args ...any) []string {
 	q.t.Helper()
