@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -244,6 +246,9 @@ func TestLockWait(t *testing.T) {
 		out, err := waiter.InTx(t.Context(), store.Mark{}, putting("k"))
 		if out != store.RolledBack || waiter.Classify(err) != semel.ClassContention {
 			t.Errorf("outcome %d, %v (%v); want contention", out, err, waiter.Classify(err))
+		}
+		if want := "for 30s: another process or connection holds it; end that process"; !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("error %q does not say %q", err, want)
 		}
 		if d := time.Since(start); d < 30*time.Second || d > 31*time.Second {
 			t.Errorf("it waited %v, not 30s", d)
