@@ -309,3 +309,29 @@ func TestOpenTogether(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestOpenAtOnce: workers that start together on a database that is not there
+// yet all get it, whoever makes it.
+func TestOpenAtOnce(t *testing.T) {
+	const rounds, workers = 30, 8
+	for range rounds {
+		path := filepath.Join(t.TempDir(), "new.db")
+		start, done := make(chan struct{}), make(chan error, workers)
+		for range workers {
+			go func() {
+				<-start
+				s, err := Open(t.Context(), path, Config{})
+				if err == nil {
+					err = errors.Join(s.Migrate(t.Context()), s.Close(t.Context()))
+				}
+				done <- err
+			}()
+		}
+		close(start)
+		for range workers {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
