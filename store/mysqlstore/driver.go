@@ -50,35 +50,19 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // guard learns of a transaction's fate from errors: the server tells no driver
 // otherwise.
-type guard struct {
-	armed bool
-	fate  sqlstore.Fate
-}
-
-func (g *guard) Arm() { g.armed, g.fate = true, sqlstore.Open }
-
-func (g *guard) Disarm() sqlstore.Fate {
-	fate := g.fate
-	g.armed, g.fate = false, sqlstore.Open
-	return fate
-}
-
-func (g *guard) Fate() sqlstore.Fate { return g.fate }
+type guard struct{ sqlstore.Watch }
 
 // Note: a deadlock has rolled the transaction back. A lock that was waited for
 // too long has undone one statement, and committing the rest would be half of
 // the work.
 func (g *guard) Note(err error) {
-	if !g.armed || g.fate != sqlstore.Open {
-		return
-	}
 	switch n := number(err); {
 	case n == errDeadlock || n == errRecordChanged:
-		g.fate = sqlstore.Gone
+		g.Meet(sqlstore.Gone)
 	case n == errLockWait:
-		g.fate = sqlstore.Failed
+		g.Meet(sqlstore.Failed)
 	case gone(err):
-		g.fate = sqlstore.Lost
+		g.Meet(sqlstore.Lost)
 	}
 }
 

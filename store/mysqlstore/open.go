@@ -138,10 +138,10 @@ type server struct {
 
 // check refuses a server that cannot keep the promise.
 func check(ctx context.Context, c *sql.Conn) (s server, err error) {
-	var version, mode, engine string
+	var version, mode string
 	var readOnly, flush int64
-	err = c.QueryRowContext(ctx, `SELECT @@version, @@sql_mode, @@default_storage_engine, @@global.read_only, @@global.innodb_flush_log_at_trx_commit`).
-		Scan(&version, &mode, &engine, &readOnly, &flush)
+	err = c.QueryRowContext(ctx, `SELECT @@version, @@sql_mode, @@global.read_only, @@global.innodb_flush_log_at_trx_commit`).
+		Scan(&version, &mode, &readOnly, &flush)
 	if err != nil {
 		return s, err
 	}

@@ -1,6 +1,9 @@
 package mysqlstore
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/sqlstore"
 )
@@ -13,3 +16,14 @@ var (
 	_ store.Backend[sqlstore.Tx] = (*Store)(nil)
 	_ store.Schema               = (*Store)(nil)
 )
+
+// Migrate is that of sqlstore. A user who may not create tables is told who can,
+// and what is enough for this one.
+func (s *Store) Migrate(ctx context.Context) error {
+	err := s.Store.Migrate(ctx)
+	if number(err) == 1142 {
+		return fmt.Errorf("mysqlstore: this user may not create semel's tables: have a user who may run what `semel schema print FILE` prints, "+
+			"or Migrate, and GRANT SELECT, INSERT, UPDATE, DELETE on the tables semel_* to this one: %w", err)
+	}
+	return err
+}

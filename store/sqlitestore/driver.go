@@ -40,36 +40,19 @@ func (sqliteDriver) Guard(ctx context.Context, c *sql.Conn) (sqlstore.Guard, err
 
 // guard is called by SQLite on the goroutine that runs the statement, which is
 // the one that has the connection's lock.
-type guard struct {
-	armed bool
-	fate  sqlstore.Fate
-}
-
-func (g *guard) Arm() { g.armed, g.fate = true, sqlstore.Open }
-
-func (g *guard) Disarm() sqlstore.Fate {
-	fate := g.fate
-	g.armed, g.fate = false, sqlstore.Open
-	return fate
-}
-
-func (g *guard) Fate() sqlstore.Fate { return g.fate }
+type guard struct{ sqlstore.Watch }
 
 // commit refuses while armed: SQLite turns the COMMIT into a ROLLBACK. What
 // follows on the connection commits by itself and is refused as well.
 func (g *guard) commit() int32 {
-	if !g.armed {
+	if !g.Armed() {
 		return 0
 	}
-	g.fate = sqlstore.Refused
+	g.Meet(sqlstore.Refused)
 	return 1
 }
 
-func (g *guard) rollback() {
-	if g.armed && g.fate == sqlstore.Open {
-		g.fate = sqlstore.Gone
-	}
-}
+func (g *guard) rollback() { g.Meet(sqlstore.Gone) }
 
 // Again reports that another connection is in the way.
 func (sqliteDriver) Again(err error) bool {

@@ -1,12 +1,10 @@
 package sqlitestore
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -83,7 +81,10 @@ func open(ctx context.Context, db *sql.DB, c Config, closeDB bool) (*Store, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := insist(ctx, cmp.Or(c.LockWait, 30*time.Second), func() error { return look(ctx, db) }); err != nil {
+	// Of connections that bring a new database into WAL mode at the same time
+	// SQLite turns some away at once, whatever busy_timeout is: waiting could be
+	// for each other.
+	if err := s.Insist(ctx, func() error { return look(ctx, db) }); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -96,23 +97,6 @@ func look(ctx context.Context, db *sql.DB) error {
 	}
 	defer conn.Close()
 	return check(ctx, conn)
-}
-
-// insist repeats op while the database is locked. Of connections that bring a
-// new database into WAL mode at the same time SQLite turns some away at once,
-// whatever busy_timeout is: waiting could be for each other.
-func insist(ctx context.Context, wait time.Duration, op func() error) error {
-	for end := time.Now().Add(wait); ; {
-		err := op()
-		if err == nil || !(sqliteDriver{}).Again(err) || time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Millisecond + rand.N(20*time.Millisecond)):
-		}
-	}
 }
 
 // Settings of the connections that Open makes. The page cache has room for the

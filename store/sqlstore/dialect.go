@@ -141,6 +141,37 @@ type Guard interface {
 // errors of its statements.
 type Noter interface{ Note(err error) }
 
+// Watch is what guards have in common that are told of a transaction's fate: by
+// hooks, or by errors.
+type Watch struct {
+	armed bool
+	fate  Fate
+}
+
+// Arm implements Guard.
+func (w *Watch) Arm() { w.armed, w.fate = true, Open }
+
+// Disarm implements Guard.
+func (w *Watch) Disarm() Fate {
+	fate := w.fate
+	w.armed, w.fate = false, Open
+	return fate
+}
+
+// Fate implements Guard.
+func (w *Watch) Fate() Fate { return w.fate }
+
+// Armed reports whether a handler has the transaction.
+func (w *Watch) Armed() bool { return w.armed }
+
+// Meet notes a fate, while armed. The first one counts, but that a COMMIT was
+// refused says more than the end that follows from it.
+func (w *Watch) Meet(f Fate) {
+	if w.armed && (w.fate == Open || f == Refused) {
+		w.fate = f
+	}
+}
+
 // Fate is what became of a transaction while a handler had it.
 type Fate uint8
 

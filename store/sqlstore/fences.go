@@ -19,7 +19,7 @@ func (s *Store) Assign(ctx context.Context, consumer, worker string, starts []st
 		if err := t.lockConsumer(n); err != nil {
 			return err
 		}
-		if err := t.intact(n, ""); err != nil {
+		if err := t.intact(n, store.Mark{}); err != nil {
 			return err
 		}
 		out = make([]store.Fence, 0, len(starts))

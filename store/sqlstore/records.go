@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, x Tx, consumer string, r []store.Reco
 	if t.store.dialect.Duplicate != nil {
 		before := len(prior)
 		if prior, err = t.claimMany(n, now, r, prior); err == nil && len(prior) > before {
-			err = t.intact(n, t.worker)
+			err = t.intact(n, t.mark)
 		}
 		return prior, err
 	}

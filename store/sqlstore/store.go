@@ -97,7 +97,7 @@ func (s *Store) inTx(ctx context.Context, m store.Mark, guest bool, fn func(cont
 		}
 	}()
 	if err = t.openMark(m); err == nil {
-		err = t.save(m)
+		err = t.save()
 	}
 	if err == nil {
 		t.session.guard.Arm()
@@ -139,7 +139,7 @@ func (s *Store) begin(ctx context.Context) (*tx, error) {
 	}
 	begin := func() error { return ss.control(s, s.dialect.Begin) }
 	err = s.insist(ctx, until, begin)
-	if err != nil && ss.used && s.Classify(err) == semel.ClassInfrastructure { // the connection may have died of age
+	for err != nil && ss.used && s.Classify(err) == semel.ClassInfrastructure { // died of age while idle, as others may have
 		s.sessions.discard(ss)
 		if ss, err = s.session(ctx, until); err != nil {
 			return nil, err

@@ -49,10 +49,10 @@ type tx struct {
 	cause error       // the statement error with which the transaction was lost
 	guest bool        // the function is not this package's
 
-	pending Pending // of the driver's module
-	token   []byte  // names the mark of a transaction that was given none
-	worker  string  // whose mark is open
-	watched bool    // by a savepoint
+	pending Pending    // of the driver's module
+	token   []byte     // names the mark of a transaction that was given none
+	mark    store.Mark // that is open; zero: none
+	watched bool       // by a savepoint
 
 	versions map[rowKey]bool // that are there and locked
 
@@ -109,8 +109,10 @@ func (t *tx) within(ctx context.Context) context.Context {
 // lost notes the first error with which the database gave up the transaction,
 // and returns it for those that only follow from it.
 func (t *tx) lost(err error) error {
-	if n, ok := t.session.guard.(Noter); ok && err != nil {
-		n.Note(err)
+	if err != nil {
+		if n, ok := t.session.guard.(Noter); ok {
+			n.Note(err)
+		}
 	}
 	open := t.session.guard.Fate() == Open
 	switch {

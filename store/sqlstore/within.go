@@ -3,11 +3,18 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/semel-dev/semel/store"
 )
 
 // What follows is for drivers' modules, which do some things their own way.
+
+// Insist repeats op while another connection is in the way, for as long as
+// LockWait.
+func (s *Store) Insist(ctx context.Context, op func() error) error {
+	return s.insist(ctx, time.Now().Add(s.lockWait), op)
+}
 
 // Pending are statements of a transaction that a driver's module has not sent
 // yet.

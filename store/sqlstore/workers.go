@@ -27,7 +27,7 @@ func (s *Store) Enlist(ctx context.Context, w store.Worker) error {
 		if err := t.identify(n, w); err != nil {
 			return err
 		}
-		if err := t.intact(n, ""); err != nil {
+		if err := t.intact(n, store.Mark{}); err != nil {
 			return err
 		}
 		for slot := range w.Slots {
@@ -79,6 +79,7 @@ func (t *tx) openMark(m store.Mark) error {
 	if m == (store.Mark{}) {
 		return t.openToken()
 	}
+	t.mark = m
 	n, err := t.lookup(m.Consumer)
 	if err != nil {
 		return err
@@ -150,12 +151,12 @@ func (t *tx) closeMark(m store.Mark) error {
 const savepoint = "semel_the_pipeline_commits"
 
 // save sets it, where nothing else tells that a handler ended the transaction.
-func (t *tx) save(m store.Mark) error {
+func (t *tx) save() error {
 	if !t.store.dialect.Savepoint || !t.guest {
 		return nil
 	}
 	err := t.ddl("SAVEPOINT " + savepoint)
-	t.worker, t.watched = m.Worker, err == nil
+	t.watched = err == nil
 	return err
 }
 
@@ -171,15 +172,15 @@ func (t *tx) saved() bool {
 
 // intact refuses to go on where an open mark is committed: a handler has
 // committed in the middle of that batch, so records and fences may be stored
-// whose effects are not. worker is the one whose mark this transaction has open.
-func (t *tx) intact(n int64, worker string) error {
+// whose effects are not. own is the mark that this transaction has open itself.
+func (t *tx) intact(n int64, own store.Mark) error {
 	if !t.store.dialect.Savepoint {
 		return nil
 	}
 	var by []byte
 	var slot, batch, at int64
-	err := t.one("SELECT worker, slot, batch, at FROM semel_batch WHERE consumer = ? AND open = 1 AND worker <> ? LIMIT 1",
-		[]any{&by, &slot, &batch, &at}, n, blob(worker))
+	err := t.one("SELECT worker, slot, batch, at FROM semel_batch WHERE consumer = ? AND open = 1 AND NOT (worker = ? AND slot = ?) LIMIT 1",
+		[]any{&by, &slot, &batch, &at}, n, blob(own.Worker), own.Slot)
 	if err == nil {
 		return halfDone(by, slot, batch, time.UnixMilli(at))
 	}

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,16 +136,98 @@ func TestForeignCommitElsewhere(t *testing.T) {
 	if !errors.Is(err, store.ErrEnded) {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]bool{"id": true, "fresh": false} {
-		_, err = s.InTx(t.Context(), store.Mark{Consumer: consumer, Worker: "other", Batch: 1}, func(ctx context.Context, tx sqlstore.Tx) error {
-			if _, err := claim(ctx, s, tx, id); err != nil {
-				return err
+	for _, m := range []store.Mark{{Consumer: consumer, Worker: "other", Batch: 1}, {Consumer: consumer, Worker: "w", Slot: 1, Batch: 1}} {
+		for id, want := range map[string]bool{"id": true, "fresh": false} {
+			_, err = s.InTx(t.Context(), m, func(ctx context.Context, tx sqlstore.Tx) error {
+				if _, err := claim(ctx, s, tx, id); err != nil {
+					return err
+				}
+				return errors.New("enough")
+			})
+			if errors.Is(err, store.ErrEnded) != want {
+				t.Errorf("%+v: claim of %s: %v", m, id, err)
 			}
-			return errors.New("enough")
-		})
-		if errors.Is(err, store.ErrEnded) != want {
-			t.Errorf("claim of %s: %v", id, err)
 		}
+	}
+}
+
+// TestIdleConnections: connections that the server closed while nobody used them
+// are no failure, however many there are.
+func TestIdleConnections(t *testing.T) {
+	s, url := fresh(t, mysqlstore.Config{})
+	db := pool(t, url)
+	const all = 3
+	var inside, done sync.WaitGroup
+	inside.Add(all)
+	ids := make(chan int64, all)
+	for range all {
+		done.Go(func() {
+			_, err := in(t, s, func(ctx context.Context, tx sqlstore.Tx) error {
+				var id int64
+				err := tx.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id)
+				ids <- id
+				inside.Done()
+				inside.Wait() // each on a connection of its own
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	for range all {
+		if _, err := db.ExecContext(t.Context(), fmt.Sprintf("KILL %d", <-ids)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := in(t, s, func(ctx context.Context, tx sqlstore.Tx) error { return put(ctx, tx, "a", "v") }); err != nil {
+		t.Error(err)
+	}
+	value(t, url, "a", "v")
+}
+
+// TestPrivileges: once the tables are there, a user who may only read and write
+// them is enough; who may not make them is told so.
+func TestPrivileges(t *testing.T) {
+	_, url := fresh(t, mysqlstore.Config{})
+	db := pool(t, url)
+	as := func(name, rights string) string {
+		t.Helper()
+		u, err := neturl.Parse(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name += "_" + strings.TrimPrefix(u.Path, "/semel_")
+		for _, st := range []string{
+			fmt.Sprintf("CREATE USER `%s`@'%%' IDENTIFIED BY 'Pa55-word'", name),
+			fmt.Sprintf("GRANT %s ON `%s`.* TO `%s`@'%%'", rights, u.Path[1:], name),
+		} {
+			if _, err := db.ExecContext(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Cleanup(func() { _, _ = db.Exec(fmt.Sprintf("DROP USER `%s`@'%%'", name)) })
+		u.User = neturl.UserPassword(name, "Pa55-word")
+		return u.String()
+	}
+	s := openAt(t, as("worker", "SELECT, INSERT, UPDATE, DELETE"), mysqlstore.Config{})
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	enlist(t, s, "w")
+	out, err := s.InTx(t.Context(), mark(1), func(ctx context.Context, tx sqlstore.Tx) error {
+		if _, err := claim(ctx, s, tx, "id"); err != nil {
+			return err
+		}
+		return put(ctx, tx, "a", "v")
+	})
+	if out != store.Committed || err != nil {
+		t.Errorf("outcome %d, %v", out, err)
+	}
+	execute(t, url, "DROP TABLE semel_effect", "DELETE FROM semel_schema WHERE version > 1")
+	if err := s.Migrate(t.Context()); err == nil || s.Classify(err) != semel.ClassFault || !strings.Contains(err.Error(), "semel schema print") {
+		t.Errorf("without the right to make tables: class %v: %v", s.Classify(err), err)
 	}
 }
 
