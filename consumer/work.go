@@ -93,7 +93,7 @@ const prepareTime = time.Second
 // It stops where the next one has to end: at a failure, or when others have
 // waited long enough.
 func (w *committer[Tx]) prepare(items []item) {
-	l := lanes{of: make(map[uint64]int), until: time.Now().Add(prepareTime)}
+	l := lanes{of: make(map[uint64]int), until: time.Now().Add(prepareTime), soft: w.c.soft}
 	for i := range items {
 		if it := &items[i]; it.verdict == semel.Undecided && it.prepared == nil {
 			l.add(it, w.laneOf(it, i))
@@ -113,6 +113,7 @@ type lanes struct {
 	items  [][]*item
 	of     map[uint64]int // a lane's place in items
 	until  time.Time
+	soft   context.Context // ends: begin no more
 	failed atomic.Bool
 }
 
@@ -138,14 +139,14 @@ func (l *lanes) add(it *item, lane uint64) {
 
 // over reports whether it is not to be begun any more; the first one always is.
 func (l *lanes) over(it *item) bool {
-	return it != l.items[0][0] && (l.failed.Load() || time.Now().After(l.until))
+	return it != l.items[0][0] && (l.failed.Load() || l.soft.Err() != nil || time.Now().After(l.until))
 }
 
 // prepareLane goes on until something fails: what follows of its key waits for
 // what becomes of it.
 func (w *committer[Tx]) prepareLane(l *lanes, lane []*item) {
 	for _, it := range lane {
-		if l.over(it) || it != lane[0] && w.c.soft.Err() != nil {
+		if l.over(it) {
 			return
 		}
 		if it.prepared = w.prepareOne(it); it.prepared.err != nil {

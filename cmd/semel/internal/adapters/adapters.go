@@ -54,9 +54,9 @@ type storage struct {
 
 func stores() map[string]storage {
 	return map[string]storage{
-		"mariadb":  {sqlstep.MySQL("mariadb"), openMySQL, checkMySQL, existsMySQL, statementsMySQL},
-		"mysql":    {sqlstep.MySQL("mysql"), openMySQL, checkMySQL, existsMySQL, statementsMySQL},
-		"postgres": {sqlstep.Postgres(), openPostgres, checkPostgres, existsPostgres, statementsPostgres},
+		"mariadb":  {sqlstep.MySQL("mariadb"), openMySQL, checkMySQL, onServer, statementsMySQL},
+		"mysql":    {sqlstep.MySQL("mysql"), openMySQL, checkMySQL, onServer, statementsMySQL},
+		"postgres": {sqlstep.Postgres(), openPostgres, checkPostgres, onServer, statementsPostgres},
 		"sqlite":   {sqlstep.SQLite(), openSQLite, checkSQLite, existsSQLite, statementsSQLite},
 	}
 }

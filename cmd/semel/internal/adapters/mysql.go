@@ -22,21 +22,11 @@ func openMySQL(ctx context.Context, l config.Location) (*Store, error) {
 
 func connectMySQL(ctx context.Context, l config.Location) (*mysqlstore.Store, error) {
 	st, err := mysqlstore.Open(ctx, l.Scheme+":"+l.Path, mysqlstore.Config{})
-	if err == nil {
-		return st, nil
+	if err != nil {
+		return nil, notOpened(l, err, mysqlstore.Classify(err))
 	}
-	refused := mysqlstore.Classify(err) == semel.ClassFault
-	err = &semel.Error{Stage: "open store", Message: l.String(), Err: err,
-		Hint: "is the server running, does the database exist, and may this user create tables in it?"}
-	if refused {
-		err = semel.Fault(err)
-	}
-	return nil, err
+	return st, nil
 }
-
-// existsMySQL: a run makes tables and no database, so there is always one to
-// look into.
-func existsMySQL(config.Location) bool { return true }
 
 func statementsMySQL(context.Context) ([]string, error) { return mysqlstore.Statements(), nil }
 

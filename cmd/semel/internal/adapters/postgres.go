@@ -14,20 +14,24 @@ import (
 func openPostgres(ctx context.Context, l config.Location) (*Store, error) {
 	st, err := pgstore.Open(ctx, l.Scheme+":"+l.Path, pgstore.Config{})
 	if err != nil {
-		refused := pgstore.Classify(err) == semel.ClassFault
-		err = &semel.Error{Stage: "open store", Message: l.String(), Err: err,
-			Hint: "is the server running, does the database exist, and may this user create tables in it?"}
-		if refused {
-			err = semel.Fault(err)
-		}
-		return nil, err
+		return nil, notOpened(l, err, pgstore.Classify(err))
 	}
 	return erase[sqlstore.Tx](st, st), nil
 }
 
-// existsPostgres: a run makes tables and no database, so there is always one to
-// look into.
-func existsPostgres(config.Location) bool { return true }
+// notOpened is the error of a server that did not take us.
+func notOpened(l config.Location, err error, c semel.Class) error {
+	err = &semel.Error{Stage: "open store", Message: l.String(), Err: err,
+		Hint: "is the server running, does the database exist, and may this user create tables in it?"}
+	if c == semel.ClassFault {
+		return semel.Fault(err)
+	}
+	return err
+}
+
+// onServer: a run makes tables and no database, so there is always one to look
+// into.
+func onServer(config.Location) bool { return true }
 
 func statementsPostgres(context.Context) ([]string, error) { return pgstore.Statements(), nil }
 

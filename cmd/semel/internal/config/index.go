@@ -81,6 +81,7 @@ func (l *loader) secret(n ast.Node, where string) string {
 	s, err := l.resolve(s)
 	if err != nil {
 		l.problem(n, "", "%s: %v", where, err)
+		return ""
 	}
 	return s
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/semel-dev/semel/effect"
 
-	"github.com/semel-dev/semel/cmd/semel/internal/message"
 	"github.com/semel-dev/semel/cmd/semel/internal/outside"
 )
 
@@ -91,13 +90,7 @@ func (l *loader) common(s section, where string) *outside.Step {
 	if i := l.choice(s["in_doubt"], where+".in_doubt", "park", "retry", "ask"); i >= 0 {
 		step.InDoubt = policies[i]
 	}
-	if n := s["body"]; n != nil {
-		if e := l.expr(n, where+".body"); e != nil {
-			p := message.NewParams(l.file.Rules.MaxDepth, e)
-			l.file.Rules.KeepMeta = l.file.Rules.KeepMeta || p.NeedsMeta()
-			step.Body = p
-		}
-	}
+	step.Body = l.one(s["body"], where+".body")
 	return step
 }
 
@@ -121,13 +114,8 @@ func (l *loader) url(at, n ast.Node, where string) string {
 		l.problem(at, "add a URL such as https://mail.example/send", "%s is missing", where)
 		return ""
 	}
-	s := l.text(n, where)
+	s := l.secret(n, where)
 	if s == "" {
-		return ""
-	}
-	s, err := l.resolve(s)
-	if err != nil {
-		l.problem(n, "", "%s: %v", where, err)
 		return ""
 	}
 	u, err := url.Parse(strings.ReplaceAll(s, outside.IDPlace, "0"))
