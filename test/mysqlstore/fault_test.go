@@ -17,6 +17,7 @@ import (
 	"github.com/semel-dev/semel/store/sqlstore"
 	"github.com/semel-dev/semel/test/cutproxy"
 	"github.com/semel-dev/semel/test/servers/servertest"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
 const consumer = "orders"
@@ -28,7 +29,7 @@ func enlist(t testing.TB, s *mysqlstore.Store, worker string) {
 	}
 }
 
-func mark(batch int64) store.Mark { return store.Mark{Consumer: consumer, Worker: "w", Batch: batch} }
+func mark(batch int64) store.Mark { return sqltest.Mark(batch) }
 
 // value expects a committed value of the user's own; "" means none.
 func value(t testing.TB, url, key, want string) {
@@ -253,22 +254,22 @@ func waiting(t testing.TB, db *sql.DB, n int) {
 }
 
 // own is a server that nobody else's locks are on.
-func own(t testing.TB) (s *mysqlstore.Store, url string) {
+func own(t testing.TB) (s *mysqlstore.Store, url string, server *servertest.Server) {
 	t.Helper()
-	server := kind.Start(t, servertest.Options{})
+	server = kind.Start(t, servertest.Options{})
 	url = server.Database(t)
 	s = openAt(t, url, mysqlstore.Config{})
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	execute(t, url, "CREATE TABLE effect (`key` VARBINARY(255) PRIMARY KEY, value VARBINARY(255) NOT NULL)")
-	return s, url
+	return s, url, server
 }
 
 // TestConcurrentDuplicates has connections claim one id. Those that wait have a
 // duplicate, or one of them has the message, by how the first ended.
 func TestConcurrentDuplicates(t *testing.T) {
-	s, url := own(t)
+	s, url, _ := own(t)
 	enlist(t, s, "w")
 	db := pool(t, url)
 	boom := errors.New("boom")
@@ -327,7 +328,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 // Contention, whatever its handler makes of the error; nothing of it stays.
 func TestDeadlock(t *testing.T) {
 	for _, swallow := range []bool{false, true} {
-		s, url := own(t)
+		s, url, _ := own(t)
 		execute(t, url, "INSERT INTO effect VALUES ('a', '0'), ('b', '0')")
 		change := func(ctx context.Context, tx sqlstore.Tx, key string) error {
 			_, err := tx.ExecContext(ctx, "UPDATE effect SET value = CONCAT(value, 'x') WHERE `key` = ?", []byte(key))
@@ -371,7 +372,7 @@ func TestDeadlock(t *testing.T) {
 // TestLockWait: a lock that is not free in time undoes one statement. The rest
 // must not be committed without it.
 func TestLockWait(t *testing.T) {
-	s, url := own(t)
+	s, url, _ := own(t)
 	execute(t, url, "INSERT INTO effect VALUES ('a', '0')")
 	short := openAt(t, url, mysqlstore.Config{LockWait: time.Second})
 	_, err := in(t, s, func(ctx context.Context, tx sqlstore.Tx) error {
@@ -397,86 +398,21 @@ func TestLockWait(t *testing.T) {
 	value(t, url, "half", "")
 }
 
-// TestCommitUnknown cuts the connection around COMMIT. The store says that it
-// does not know, and finds out by the mark.
 func TestCommitUnknown(t *testing.T) {
 	direct, address := fresh(t, mysqlstore.Config{})
 	enlist(t, direct, "w")
 	p, behind := cutproxy.Before(t, address, []byte("\x03COMMIT"))
-	s := openAt(t, behind, mysqlstore.Config{})
-	batch := int64(0)
-	for range 3 {
-		for how, want := range map[cutproxy.Cut]store.Outcome{cutproxy.Request: store.RolledBack, cutproxy.Answer: store.Committed} {
-			key := fmt.Sprintf("%d after batch %d", how, batch)
-			out, err := s.InTx(t.Context(), mark(batch+1), func(ctx context.Context, tx sqlstore.Tx) error {
-				p.Next(how)
-				return put(ctx, tx, key, "v")
-			})
-			if out != store.Unknown || s.Classify(err) != semel.ClassInfrastructure {
-				t.Fatalf("cut %d: outcome %d, class %v: %v", how, out, s.Classify(err), err)
-			}
-			if out, err = s.Resolve(t.Context(), mark(batch+1)); out != want || err != nil {
-				t.Fatalf("cut %d: resolved to %d, %v, want %d", how, out, err, want)
-			}
-			if want == store.Committed {
-				batch++
-				value(t, address, key, "v")
-			} else {
-				value(t, address, key, "")
-			}
-		}
-	}
+	kit(t, openAt(t, behind, mysqlstore.Config{}), address).CommitUnknown(t, p)
 }
 
-// TestServerKilled kills the server with -9 while batches commit, and starts it
-// again. Every outcome is resolved, and what is stored is what was said.
 func TestServerKilled(t *testing.T) {
-	server := kind.Start(t, servertest.Options{})
-	address := server.Database(t)
-	s := openAt(t, address, mysqlstore.Config{})
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, address, "CREATE TABLE effect (`key` VARBINARY(255) PRIMARY KEY, value VARBINARY(255) NOT NULL)")
+	s, address, server := own(t)
 	enlist(t, s, "w")
-	batch, unknown := int64(0), 0
-	stored := map[string]string{}
-	for round := range 3 {
-		killed := make(chan error, 1)
-		for n := 0; ; n++ {
-			if n == 5*(round+1) {
-				go func() { killed <- server.Kill() }()
-			}
-			key := fmt.Sprintf("%d/%d", round, n)
-			out, err := s.InTx(t.Context(), mark(batch+1), func(ctx context.Context, tx sqlstore.Tx) error { return put(ctx, tx, key, "v") })
-			if err == nil {
-				stored[key] = "v"
-				batch++
-				continue
-			}
-			if s.Classify(err) != semel.ClassInfrastructure {
-				t.Errorf("class %v: %v", s.Classify(err), err)
-			}
-			if err := errors.Join(<-killed, server.Restart(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-			if out == store.Unknown {
-				unknown++
-				if out, err = s.Resolve(t.Context(), mark(batch+1)); err != nil {
-					t.Fatalf("not resolved: %v", err)
-				}
-			}
-			if stored[key] = ""; out == store.Committed {
-				stored[key] = "v"
-				batch++
-			}
-			break
-		}
-	}
-	for key, want := range stored {
-		value(t, address, key, want)
-	}
-	t.Logf("%d batches, %d commits were not answered", batch, unknown)
+	kit(t, s, address).ServerKilled(t, server)
+}
+
+func kit(t testing.TB, s *mysqlstore.Store, address string) sqltest.Kit {
+	return sqltest.Kit{Store: s, Put: put, Value: func(key, want string) { value(t, address, key, want) }}
 }
 
 // TestMigrateAtOnce: many processes may start on an empty database.

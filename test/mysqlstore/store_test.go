@@ -15,7 +15,9 @@ import (
 	"github.com/semel-dev/semel/store/mysqlstore"
 	"github.com/semel-dev/semel/store/sqlstore"
 	"github.com/semel-dev/semel/store/storetest"
+	"github.com/semel-dev/semel/test/e2e/rig"
 	"github.com/semel-dev/semel/test/servers/servertest"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
 // kind is the server of all tests here: go test ./mysqlstore -kind mysql takes
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 	if kind, err = servertest.ParseKind(*name); err != nil {
 		log.Fatal(err)
 	}
-	os.Exit(m.Run())
+	os.Exit(rig.Main(m))
 }
 
 func openAt(t testing.TB, url string, c mysqlstore.Config) *mysqlstore.Store {
@@ -102,13 +104,6 @@ func get(ctx context.Context, url, key string) (value string, ok bool, err error
 	return value, err == nil, err
 }
 
-func ends(statement string) func(context.Context, sqlstore.Tx) error {
-	return func(ctx context.Context, tx sqlstore.Tx) error {
-		_, err := tx.ExecContext(ctx, statement)
-		return err
-	}
-}
-
 // handle is a store that knows where it is.
 type handle struct {
 	*mysqlstore.Store
@@ -129,8 +124,8 @@ func harness(c mysqlstore.Config) storetest.Harness[sqlstore.Tx] {
 		Get: func(ctx context.Context, b store.Backend[sqlstore.Tx], key string) (string, bool, error) {
 			return get(ctx, b.(handle).url, key)
 		},
-		Commit:   ends("COMMIT"),
-		Rollback: ends("ROLLBACK"),
+		Commit:   sqltest.Ends("COMMIT"),
+		Rollback: sqltest.Ends("ROLLBACK"),
 	}
 }
 

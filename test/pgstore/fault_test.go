@@ -2,7 +2,6 @@ package pgstore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -12,40 +11,15 @@ import (
 	"github.com/semel-dev/semel/store/sqlstore"
 	"github.com/semel-dev/semel/test/cutproxy"
 	"github.com/semel-dev/semel/test/servers/servertest"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
-// TestCommitUnknown cuts the connection around COMMIT. The store says that it
-// does not know, and finds out by the mark.
 func TestCommitUnknown(t *testing.T) {
 	_, address := enlisted(t, pgstore.Config{})
 	p, behind := cutproxy.Before(t, address, []byte("COMMIT\x00"))
-	s := openAt(t, behind, pgstore.Config{})
-	batch := int64(0)
-	for range 3 {
-		for how, want := range map[cutproxy.Cut]store.Outcome{cutproxy.Request: store.RolledBack, cutproxy.Answer: store.Committed} {
-			key := fmt.Sprintf("%d after batch %d", how, batch)
-			out, err := s.InTx(t.Context(), mark(batch+1), func(ctx context.Context, tx sqlstore.Tx) error {
-				p.Next(how)
-				return put(ctx, tx, key, "v")
-			})
-			if out != store.Unknown || s.Classify(err) != semel.ClassInfrastructure {
-				t.Fatalf("cut %d: outcome %d, class %v: %v", how, out, s.Classify(err), err)
-			}
-			if out, err = s.Resolve(t.Context(), mark(batch+1)); out != want || err != nil {
-				t.Fatalf("cut %d: resolved to %d, %v, want %d", how, out, err, want)
-			}
-			if want == store.Committed {
-				batch++
-				value(t, address, key, "v")
-			} else {
-				value(t, address, key, "")
-			}
-		}
-	}
+	kit(t, openAt(t, behind, pgstore.Config{}), address).CommitUnknown(t, p)
 }
 
-// TestServerKilled kills the server with -9 while batches commit, and starts it
-// again. Every outcome is resolved, and what is stored is what was said.
 func TestServerKilled(t *testing.T) {
 	server := servertest.Postgres.Start(t, servertest.Options{})
 	address := server.Database(t)
@@ -57,50 +31,11 @@ func TestServerKilled(t *testing.T) {
 	if err := s.Enlist(t.Context(), store.Worker{Consumer: consumer, Name: "w", Slots: 1}); err != nil {
 		t.Fatal(err)
 	}
-	batch, unknown := int64(0), 0
-	stored := map[string]bool{}
-	for round := range 3 {
-		killed := make(chan error, 1)
-		for n := 0; ; n++ {
-			if n == 5*(round+1) {
-				go func() { killed <- server.Kill() }()
-			}
-			key := fmt.Sprintf("%d/%d", round, n)
-			out, err := s.InTx(t.Context(), mark(batch+1), func(ctx context.Context, tx sqlstore.Tx) error { return put(ctx, tx, key, "v") })
-			if err == nil {
-				stored[key] = true
-				batch++
-				continue
-			}
-			if s.Classify(err) != semel.ClassInfrastructure {
-				t.Errorf("class %v: %v", s.Classify(err), err)
-			}
-			if err := errors.Join(<-killed, server.Restart(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-			if out == store.Unknown {
-				unknown++
-				if out, err = s.Resolve(t.Context(), mark(batch+1)); err != nil {
-					t.Fatalf("not resolved: %v", err)
-				}
-			}
-			if out == store.Committed {
-				stored[key] = true
-				batch++
-			} else {
-				stored[key] = false
-			}
-			break
-		}
-	}
-	for key, there := range stored {
-		want := ""
-		if there {
-			want = "v"
-		}
-		value(t, address, key, want)
-	}
-	t.Logf("%d batches, %d commits were not answered", batch, unknown)
+	kit(t, s, address).ServerKilled(t, server)
+}
+
+func kit(t testing.TB, s *pgstore.Store, address string) sqltest.Kit {
+	return sqltest.Kit{Store: s, Put: put, Value: func(key, want string) { value(t, address, key, want) }}
 }
 
 // TestServerKilledAroundCommit kills the server with -9 when a COMMIT has not

@@ -12,6 +12,7 @@ import (
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/pgstore"
 	"github.com/semel-dev/semel/store/sqlstore"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
 const consumer = "orders"
@@ -26,7 +27,7 @@ func enlisted(t testing.TB, c pgstore.Config) (s *pgstore.Store, url string) {
 	return s, url
 }
 
-func mark(batch int64) store.Mark { return store.Mark{Consumer: consumer, Worker: "w", Batch: batch} }
+func mark(batch int64) store.Mark { return sqltest.Mark(batch) }
 
 // value expects a committed value of the user's own; "" means none.
 func value(t testing.TB, url, key, want string) {
@@ -286,7 +287,7 @@ func TestClasses(t *testing.T) {
 		"DO $$ BEGIN RAISE too_many_connections; END $$":           semel.ClassInfrastructure,
 		"SET LOCAL statement_timeout = '1ms'; SELECT pg_sleep(10)": semel.ClassTransient,
 	} {
-		out, err := in(t, s, ends(statement))
+		out, err := in(t, s, sqltest.Ends(statement))
 		if out != store.RolledBack || err == nil || s.Classify(err) != want {
 			t.Errorf("%s: outcome %d, class %v, want %v: %v", statement, out, s.Classify(err), want, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/semel-dev/semel"
 	"github.com/semel-dev/semel/store"
 	"github.com/semel-dev/semel/store/pgstore"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
 const secret = "hunter2"
@@ -141,7 +142,7 @@ func TestWithoutTables(t *testing.T) {
 	if pending, err = s.Pending(t.Context()); err != nil || len(pending) > 0 {
 		t.Errorf("after the migration %q are pending, %v", pending, err)
 	}
-	if out, err := s.InTx(t.Context(), store.Mark{}, ends("COMMIT")); out != store.RolledBack || err == nil {
+	if out, err := s.InTx(t.Context(), store.Mark{}, sqltest.Ends("COMMIT")); out != store.RolledBack || err == nil {
 		t.Errorf("once there are tables, a COMMIT gives %d, %v", out, err)
 	}
 }

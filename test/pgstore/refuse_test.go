@@ -15,6 +15,7 @@ import (
 	"github.com/semel-dev/semel/store/pgstore"
 	"github.com/semel-dev/semel/store/sqlstore"
 	"github.com/semel-dev/semel/test/servers/servertest"
+	"github.com/semel-dev/semel/test/sqltest"
 )
 
 // role makes a role with a password on the server of address, which may do
@@ -97,7 +98,7 @@ func TestWithoutCreate(t *testing.T) {
 			if err := put(ctx, tx, "a", "1"); err != nil || end == "" {
 				return err
 			}
-			return ends(end)(ctx, tx)
+			return sqltest.Ends(end)(ctx, tx)
 		})
 	}
 	if out, err := write("COMMIT"); out != store.RolledBack || err == nil {

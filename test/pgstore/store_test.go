@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -13,8 +14,12 @@ import (
 	"github.com/semel-dev/semel/store/pgstore"
 	"github.com/semel-dev/semel/store/sqlstore"
 	"github.com/semel-dev/semel/store/storetest"
+	"github.com/semel-dev/semel/test/e2e/rig"
 	"github.com/semel-dev/semel/test/servers/servertest"
+	"github.com/semel-dev/semel/test/sqltest"
 )
+
+func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
 
 // database makes an empty database for the test and returns its address.
 func database(t testing.TB) string { return servertest.Postgres.Database(t) }
@@ -83,13 +88,6 @@ func get(ctx context.Context, url, key string) (value string, ok bool, err error
 	return value, err == nil, err
 }
 
-func ends(statement string) func(context.Context, sqlstore.Tx) error {
-	return func(ctx context.Context, tx sqlstore.Tx) error {
-		_, err := tx.ExecContext(ctx, statement)
-		return err
-	}
-}
-
 // handle is a store that knows where it is.
 type handle struct {
 	*pgstore.Store
@@ -110,8 +108,8 @@ func harness(k servertest.Kind, c pgstore.Config) storetest.Harness[sqlstore.Tx]
 		Get: func(ctx context.Context, b store.Backend[sqlstore.Tx], key string) (string, bool, error) {
 			return get(ctx, b.(handle).url, key)
 		},
-		Commit:   ends("COMMIT"),
-		Rollback: ends("ROLLBACK"),
+		Commit:   sqltest.Ends("COMMIT"),
+		Rollback: sqltest.Ends("ROLLBACK"),
 	}
 }
 
